@@ -1,81 +1,20 @@
 //! Fuzz tests with damaged and malicious logs: the reader must not panic, and its memory must stay bounded.
 //!
-//! Seeded logs are damaged both as text and as compressed bytes. `PELLUCID_FUZZ_SECONDS` extends the run;
-//! `PELLUCID_FUZZ_SEED` repeats a single case.
+//! Logs are damaged both as text and as compressed bytes. `tests/run fuzz` runs the targets for longer. The other
+//! tests are single logs that take long or much memory in a naive reader.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::fmt::Write as _;
-use std::io::{self, Read};
-use std::time::{Duration, Instant};
+use std::io::{self, Cursor, Read};
 
-use pellucid_sparklog::{Part, looks_like_event_log, read};
+use pellucid_fuzz::{Inputs, Random, fuzz, peak_memory};
+use pellucid_sparklog::{Part, archive, looks_like_event_log, read};
 use pellucid_trace::Trace;
-
-/// An allocator that tracks the memory held by each thread.
-struct Counting;
-
-thread_local! {
-    static HELD: Cell<i64> = const { Cell::new(0) };
-    static PEAK: Cell<i64> = const { Cell::new(0) };
-}
-
-fn count(change: i64) {
-    // Thread-local storage is unavailable while a thread ends, when nothing is measured.
-    let _ = HELD.try_with(|held| {
-        held.set(held.get() + change);
-        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
-    });
-}
-
-// SAFETY: every call is forwarded unchanged to the system allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller upholds the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: the caller upholds the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Runs `action`. Returns the peak of its additional memory, and its result.
-fn peak_memory<T>(action: impl FnOnce() -> T) -> (i64, T) {
-    let before = HELD.get();
-    PEAK.set(before);
-    let result = action();
-    (PEAK.get() - before, result)
-}
 
 /// Memory limit: a line of up to 64 MiB in a buffer that grows by doubling.
 const MAX_BYTES: i64 = 200 << 20;
 
 fn trace_of(reader: impl Read) -> Result<Trace, String> {
     read([Part::new("log", reader)]).map_err(|error| error.to_string())
-}
-
-/// SplitMix64, a reproducible generator.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
 }
 
 const HEAD: &str = r#"{"Event":"SparkListenerLogStart","Spark Version":"3.5.6"}
@@ -141,119 +80,157 @@ fn log(random: &mut Random, jobs: u64) -> String {
     log
 }
 
-/// Damages bytes at random.
-fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
-    const TOKENS: [&[u8]; 14] = [
-        b"\"",
-        b"\\",
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b"\n",
-        b"null",
-        b"-1",
-        b"1e999",
-        b"18446744073709551616",
-        b"\\ud800",
-        b"\xff\xfe",
-        b"\"Event\":",
-    ];
-    for _ in 0..1 + random.below(6) {
-        let length = bytes.len();
-        if length == 0 {
-            return;
-        }
-        let at = random.below(length);
-        match random.below(6) {
-            0 => bytes[at] ^= 1 << random.below(8),
-            1 => bytes.truncate(at),
-            2 => {
-                let part = bytes[at..length.min(at + random.below(300))].to_vec();
-                let to = random.below(length);
-                bytes.splice(to..to, part);
-            }
-            3 => drop(bytes.drain(at..length.min(at + random.below(300)))),
-            4 => {
-                let token = TOKENS[random.below(TOKENS.len())];
-                bytes.splice(at..at, token.iter().copied());
-            }
-            _ => {
-                let token = TOKENS[random.below(TOKENS.len())];
-                let end = length.min(at + 1 + random.below(20));
-                bytes.splice(at..end, token.iter().copied());
-            }
-        }
-    }
+/// Returns logs of one to five jobs.
+fn logs() -> Vec<Vec<u8>> {
+    (0..12).map(|seed| log(&mut Random::new(seed), 1 + seed % 5).into_bytes()).collect()
 }
 
-fn compressed(random: &mut Random, text: &[u8]) -> Vec<u8> {
-    match random.below(4) {
-        0 => zstd::encode_all(text, 1).expect("memory"),
-        1 => {
-            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-            io::Write::write_all(&mut encoder, text).expect("memory");
-            encoder.finish().expect("memory")
-        }
-        2 => {
-            let block = lz4_flex::block::compress(text);
-            let lengths = [block.len() as u32, text.len() as u32, 0].map(u32::to_le_bytes).concat();
-            [&b"LZ4Block\x25"[..], &lengths, &block].concat()
-        }
-        _ => {
-            let chunk = snap::raw::Encoder::new().compress_vec(text).expect("memory");
-            let length = (chunk.len() as u32).to_be_bytes();
-            [&b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"[..], &length, &chunk].concat()
-        }
-    }
+fn inputs() -> Inputs {
+    let words: [&[u8]; 6] =
+        [b"\"Event\":", b"\"Stage ID\":", b"\"Task ID\":", b"\"Accumulables\":[", b"\n{", b"\\u0000"];
+    Inputs::text(logs(), &words)
 }
 
-fn one_case(seed: u64) {
-    let mut random = Random(seed);
-    let jobs = 1 + random.below(6) as u64;
-    let mut bytes = log(&mut random, jobs).into_bytes();
-    if random.below(4) > 0 {
-        damage(&mut random, &mut bytes);
-    }
-    if random.below(3) == 0 {
-        bytes = compressed(&mut random, &bytes);
-        if random.below(2) == 0 {
-            damage(&mut random, &mut bytes);
-        }
-    }
+/// Reads a log within the memory limit, and checks the trace or the message.
+fn read_safely(bytes: &[u8]) -> bool {
     let (peak, result) = peak_memory(|| {
-        looks_like_event_log(&bytes);
-        trace_of(&bytes[..])
+        looks_like_event_log(bytes);
+        trace_of(bytes)
     });
-    assert!(peak < MAX_BYTES, "seed {seed}: held {peak} bytes");
-    match result {
-        Ok(trace) => {
-            let broken = trace.check();
-            assert!(broken.is_empty(), "seed {seed}: {broken:?}");
-        }
-        Err(message) => assert!(message.contains("log"), "seed {seed}: {message}"),
+    assert!(peak < MAX_BYTES, "held {peak} bytes");
+    match &result {
+        Ok(trace) => assert_eq!(trace.check(), Vec::<String>::new()),
+        Err(message) => assert!(message.contains("log"), "{message}"),
     }
+    result.is_ok()
 }
 
 #[test]
-fn damaged_logs_cause_neither_panics_nor_unbounded_memory() {
-    if let Some(seed) = std::env::var("PELLUCID_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        return one_case(seed);
+fn damaged_log_plain() {
+    let inputs = inputs();
+    fuzz("damaged_log_plain", |random| read_safely(&inputs.damaged(random)));
+}
+
+/// Damages text before it is compressed, and compressed bytes.
+fn fuzz_compressed(test: &'static str, magic: &[u8], compress: fn(&[u8]) -> Vec<u8>) {
+    let texts = inputs();
+    let compressed = Inputs::binary(logs().iter().map(|log| compress(log)).collect(), &[magic]);
+    fuzz(test, |random| {
+        read_safely(&match random.below(3) {
+            0 => compress(&texts.damaged(random)),
+            1 => compressed.damaged(random),
+            _ => {
+                let mut bytes = compress(&texts.damaged(random));
+                compressed.damage(random, &mut bytes);
+                bytes
+            }
+        })
+    });
+}
+
+#[test]
+fn damaged_log_zstd() {
+    let compress = |text: &[u8]| zstd::encode_all(text, 1).expect("memory");
+    fuzz_compressed("damaged_log_zstd", b"\x28\xb5\x2f\xfd", compress);
+}
+
+#[test]
+fn damaged_log_gzip() {
+    fuzz_compressed("damaged_log_gzip", b"\x1f\x8b\x08\0", |text| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut encoder, text).expect("memory");
+        encoder.finish().expect("memory")
+    });
+}
+
+#[test]
+fn damaged_log_lz4() {
+    fuzz_compressed("damaged_log_lz4", b"LZ4Block\x25", |text| {
+        let block = |text: &[u8]| {
+            let block = lz4_flex::block::compress(text);
+            let lengths = [block.len() as u32, text.len() as u32, 0].map(u32::to_le_bytes).concat();
+            [&b"LZ4Block\x25"[..], &lengths, &block].concat()
+        };
+        text.chunks(2000).flat_map(block).collect()
+    });
+}
+
+#[test]
+fn damaged_log_lzf() {
+    fuzz_compressed("damaged_log_lzf", b"ZV\x01", |text| {
+        let chunk = |text: &[u8]| match lzf::compress(text) {
+            Ok(chunk) => {
+                let lengths = [chunk.len() as u16, text.len() as u16].map(u16::to_be_bytes).concat();
+                [&b"ZV\x01"[..], &lengths, &chunk].concat()
+            }
+            // Too short to be compressed.
+            Err(_) => [&b"ZV\0"[..], &(text.len() as u16).to_be_bytes(), text].concat(),
+        };
+        text.chunks(2000).flat_map(chunk).collect()
+    });
+}
+
+#[test]
+fn damaged_log_snappy() {
+    const HEADER: &[u8] = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01";
+    fuzz_compressed("damaged_log_snappy", HEADER, |text| {
+        let chunk = |text: &[u8]| {
+            let chunk = snap::raw::Encoder::new().compress_vec(text).expect("memory");
+            [&(chunk.len() as u32).to_be_bytes()[..], &chunk].concat()
+        };
+        [HEADER.to_vec(), text.chunks(2000).flat_map(chunk).collect()].concat()
+    });
+}
+
+/// Builds an archive as a History Server sends it, with the lengths in the directory only.
+fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let (mut bytes, mut directory) = (Vec::new(), Vec::new());
+    for (name, content) in files {
+        let at = (bytes.len() as u32).to_le_bytes();
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut encoder, content).expect("memory");
+        let packed = encoder.finish().expect("memory");
+        let name_length = (name.len() as u16).to_le_bytes();
+        bytes.extend([&b"PK\x03\x04\x14\0\x08\0\x08\0"[..], &[0; 16], &name_length, &[0, 0]].concat());
+        bytes.extend([name.as_bytes(), &packed].concat());
+        let lengths = [packed.len() as u32, content.len() as u32].map(u32::to_le_bytes).concat();
+        directory.extend([&b"PK\x01\x02"[..], &[0; 6], &[8, 0], &[0; 8], &lengths, &name_length].concat());
+        directory.extend([&[0; 12], &at[..], name.as_bytes()].concat());
     }
-    let seconds = std::env::var("PELLUCID_FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(0));
-    let mut seed = 0;
-    while seed < 2000 || Instant::now() < until {
-        one_case(seed);
-        seed += 1;
-    }
-    eprintln!("{seed} cases");
+    let numbers = [directory.len() as u32, bytes.len() as u32].map(u32::to_le_bytes).concat();
+    [&bytes[..], &directory, b"PK\x05\x06", &[0; 8], &numbers, &[0, 0]].concat()
+}
+
+#[test]
+fn damaged_history_server_answer() {
+    let logs = logs();
+    let names = ["eventlog_v2_app-1/events_1_app-1", "eventlog_v2_app-1/appstatus_app-1", "app-1"];
+    let archives = logs.chunks_exact(3).map(|logs| {
+        let files: Vec<_> = names.into_iter().zip(logs.iter().map(Vec::as_slice)).collect();
+        zip(&files)
+    });
+    let magic: [&[u8]; 4] = [b"PK\x05\x06", b"PK\x01\x02", b"PK\x06\x06", b"\x01\0\x10\0\xff\xff\xff\xff"];
+    let inputs = Inputs::binary(archives.collect(), &magic);
+    fuzz("damaged_history_server_answer", |random| {
+        let mut file = Cursor::new(inputs.damaged(random));
+        let (peak, accepted) = peak_memory(|| {
+            let Ok(entries) = archive::entries(&mut file) else { return false };
+            let read = entries.iter().take(10).map(|entry| {
+                // The limit of a download, smaller.
+                let content = archive::open(&mut file, entry).map(|content| content.take(64 << 20));
+                content.is_ok_and(|content| trace_of(content).is_ok())
+            });
+            read.fold(!entries.is_empty(), |all, read| all & read)
+        });
+        assert!(peak < MAX_BYTES, "held {peak} bytes");
+        accepted
+    });
 }
 
 #[test]
 fn undamaged_log_is_read_completely() {
     for seed in 0..50 {
-        let log = log(&mut Random(seed), 5);
+        let log = log(&mut Random::new(seed), 5);
         let trace = trace_of(log.as_bytes()).expect("a log");
         assert_eq!(trace.check(), Vec::<String>::new(), "seed {seed}");
         assert_eq!((trace.jobs.len(), trace.stages.len(), trace.stage_ends.len()), (5, 10, 10));
