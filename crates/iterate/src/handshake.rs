@@ -427,6 +427,17 @@ mod tests {
     }
 
     #[test]
+    fn damaged_handshake() {
+        let intact = [("host:1", 2), ("", CONTROLLER), ("[::1]:65535", 7)];
+        let intact =
+            intact.map(|(address, rank)| hello(&Identity { address, ..identity(SECRET, rank) }).unwrap());
+        let inputs = pellucid_fuzz::Inputs::binary(intact.to_vec(), &[&MAGIC, b"PLCDITR3", b"\xff"]);
+        pellucid_fuzz::fuzz("damaged_handshake", |random| {
+            read_hello(&mut &inputs.damaged(random)[..], 7).is_ok_and(|hello| hello.len() >= 37)
+        });
+    }
+
+    #[test]
     fn short_secret_is_refused_with_advice() {
         let error = check_secret("spark123").unwrap_err();
         assert!(error.contains("8 characters") && error.contains("openssl rand -hex 32"), "{error}");

@@ -24,6 +24,8 @@ mod controller;
 pub mod data;
 mod error;
 mod exchange;
+#[cfg(test)]
+mod fuzz;
 mod handshake;
 pub mod input;
 mod invitation;

@@ -8,13 +8,13 @@
 //! Rows are shifted by the mean of the first rows before computing, so that data far from zero does not lose
 //! precision; results are shifted back.
 
-use super::{ApplicationError, Finished, Job, Precision, add, pack, unpack, usage};
+use super::{ApplicationError, Finished, Job, Precision, add, has_length, has_shape, pack, unpack, usage};
 use crate::data::{Data, DataError};
 use crate::input::Table;
 use crate::kernels::kmeans::{Candidate, Centers, MAX_CENTERS, assign, draw, inertia, squares};
 use crate::kernels::rows::Rows;
 use crate::kernels::simd::Real;
-use crate::{Dataset, Program};
+use crate::{Cause, Dataset, Program};
 use std::sync::Arc;
 
 /// Number of rows whose mean becomes the origin.
@@ -113,20 +113,33 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
         max_iterations: options.iterations.max(1),
         ..State::new(table.rows(), first, options.tolerance)
     };
-    let state = program.dataset("centers", 1, move |_| Ok(state.clone()));
+    let state = program.checked_dataset(
+        "centers",
+        1,
+        move |_| Ok(state.clone()),
+        move |_, state: &State| {
+            let centers = state.centers.len() / width;
+            has_length("centers", state.centers.len(), centers.min(k) * width)
+        },
+    );
     let ranges = table.clone();
     let starts = program.dataset("first rows", partitions, move |partition| {
         Ok(ranges.range(partition, partitions).start as u64)
     });
-    let (columns, moved) = (features.clone(), origin.clone());
-    let rows = program.dataset("rows", partitions, move |partition| {
-        let range = table.range(partition, partitions);
-        let mut rows = Rows::<T>::zeroed(range.len(), columns.len())?;
-        table.read(range, &columns, &mut |row, column, value| {
-            rows.set(row, column, T::of(value - moved[column]))
-        })?;
-        Ok(rows)
-    });
+    let (columns, moved, ranges) = (features.clone(), origin.clone(), table.clone());
+    let rows = program.checked_dataset(
+        "rows",
+        partitions,
+        move |partition| {
+            let range = table.range(partition, partitions);
+            let mut rows = Rows::<T>::zeroed(range.len(), columns.len())?;
+            table.read(range, &columns, &mut |row, column, value| {
+                rows.set(row, column, T::of(value - moved[column]))
+            })?;
+            Ok(rows)
+        },
+        move |partition, rows| has_shape(rows, (ranges.range(partition, partitions).len(), width)),
+    );
     let local = program.dataset("centers of each partition", partitions, |_| Ok(State::default()));
     let stages = Stages { rows, local, state, width, k };
     if let Init::PlusPlus { .. } = options.init {
@@ -142,7 +155,7 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options) -> Result<Job<Clusters>,
         (rows, local),
         (assigned, found),
         |(rows, local), (assigned, found)| {
-            let centers = Centers::<T>::new(&local.centers, rows.columns());
+            let centers = local.centers(rows)?;
             assigned.resize(rows.rows(), 0);
             assign(rows, &centers, Some(&mut assigned[..]));
             *found = vec![inertia(rows, &centers, assigned)];
@@ -251,7 +264,7 @@ impl<T: Real> Stages<T> {
         program.repeat("descent", |body| {
             body.broadcast("centers to all", state, local);
             body.transform("assign", (rows, local, squared), sums, |(rows, local, squared), sums| {
-                let totals = assign(rows, &Centers::<T>::new(&local.centers, rows.columns()), None);
+                let totals = assign(rows, &local.centers(rows)?, None);
                 sums.clear();
                 sums.extend([totals.scores, *squared]);
                 sums.extend(totals.counts.iter().map(|count| *count as f64));
@@ -286,6 +299,14 @@ struct State {
 impl State {
     fn new(rows: usize, centers: Vec<f64>, tolerance: f64) -> Self {
         State { centers, inertia: f64::INFINITY, rows: rows as f64, tolerance, ..State::default() }
+    }
+
+    /// Returns the centers for a kernel, which needs at least one. A snapshot may have none.
+    fn centers<T: Real>(&self, rows: &Rows<T>) -> Result<Centers<T>, Cause> {
+        if self.centers.is_empty() {
+            return Err("there are no centers; if the job resumed from a snapshot, delete it".into());
+        }
+        Ok(Centers::new(&self.centers, rows.columns()))
     }
 
     /// Moves the centers to the means of their rows. `total` holds scores, squares, counts and sums.

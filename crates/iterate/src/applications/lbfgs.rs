@@ -145,6 +145,12 @@ impl Lbfgs {
         Some(Lbfgs { pairs, direction, slope, distance, low, high, trials: trials as u32, noise })
     }
 
+    /// Returns the lengths of all vectors.
+    pub fn lengths(&self) -> impl Iterator<Item = usize> {
+        let pairs = self.pairs.iter().flat_map(|pair| [pair.step.len(), pair.change.len()]);
+        pairs.chain([self.direction.len()])
+    }
+
     /// Returns the number of stored values.
     pub fn numbers(&self) -> usize {
         self.direction.len() * (1 + 2 * self.pairs.len())

@@ -10,7 +10,7 @@
 
 use super::lbfgs::Lbfgs;
 use super::solver::{Method, Solver, Status};
-use super::{ApplicationError, Finished, Job, Precision, add, usage};
+use super::{ApplicationError, Finished, Job, Precision, add, has_length, has_shape, usage};
 use crate::input::{InputError, Table};
 use crate::kernels::logistic;
 use crate::kernels::rows::Rows;
@@ -105,17 +105,30 @@ fn typed<T: Real>(table: Arc<Table>, options: &Options, noise: f64) -> Result<Jo
     // The limit of iterations is not part of the fingerprint, so that a job can resume with a larger one.
     program.made_from((table.identity(), Options { iterations: 0, ..options.clone() }));
     let bytes_per_iteration = (table.rows() * width * size_of::<T>()) as u64;
-    let rows = program.dataset("rows", partitions, move |partition| {
-        load::<T>(&table, table.range(partition, partitions), &columns, low)
-    });
+    let ranges = table.clone();
+    let rows = program.checked_dataset(
+        "rows",
+        partitions,
+        move |partition| load::<T>(&table, table.range(partition, partitions), &columns, low),
+        move |partition, rows| has_shape(rows, (ranges.range(partition, partitions).len(), width)),
+    );
     let local = program.dataset("coefficients of each partition", partitions, |_| Ok(Vec::<f64>::new()));
     let evaluation =
         program.dataset("loss and gradient of each partition", partitions, |_| Ok(Vec::<f64>::new()));
     let total = program.dataset("loss and gradient", 1, |_| Ok(Vec::<f64>::new()));
-    let point = program.dataset("coefficients", 1, move |_| Ok(vec![0.0; width]));
+    let point = program.checked_dataset(
+        "coefficients",
+        1,
+        move |_| Ok(vec![0.0; width]),
+        move |_, point| has_length("coefficients", point.len(), width),
+    );
     let tolerance = options.tolerance;
-    let solver =
-        program.dataset("solver", 1, move |_| Ok(Solver::new(method.clone(), vec![0.0; width], tolerance)));
+    let solver = program.checked_dataset(
+        "solver",
+        1,
+        move |_| Ok(Solver::new(method.clone(), vec![0.0; width], tolerance)),
+        move |_, solver: &Solver| solver.check(width),
+    );
     if finds_step {
         program.transform("square", rows, evaluation, |rows: &Rows<T>, squares| {
             let features = rows.columns() - 1;

@@ -14,8 +14,10 @@ pub mod pagerank;
 mod partition;
 mod solver;
 
-use crate::data::Data;
+use crate::data::{Data, DataError};
 use crate::input::InputError;
+use crate::kernels::rows::Rows;
+use crate::kernels::simd::Real;
 use crate::{JobError, Outcome, Plan, ProgramError};
 use std::fmt;
 use std::sync::Arc;
@@ -103,6 +105,24 @@ pub struct Finished<R> {
     pub result: R,
 }
 
+/// Checks the length of something in a partition that was decoded. Kernels rely on it.
+fn has_length(what: &str, length: usize, expected: usize) -> Result<(), DataError> {
+    if length == expected {
+        return Ok(());
+    }
+    Err(DataError::new(format!("invalid {what} of {length} values; expected {expected}")))
+}
+
+/// As [`has_length`], for a vector that is empty until it is first computed.
+fn has_length_or_none(what: &str, length: usize, expected: usize) -> Result<(), DataError> {
+    if length == 0 { Ok(()) } else { has_length(what, length, expected) }
+}
+
+/// Checks the numbers of rows and columns.
+fn has_shape<T: Real>(rows: &Rows<T>, expected: (usize, usize)) -> Result<(), DataError> {
+    has_length("table", rows.rows(), expected.0).and_then(|()| has_length("row", rows.columns(), expected.1))
+}
+
 /// Adds a vector to another of the same length.
 #[allow(clippy::ptr_arg)] // Reductions take references to the datasets' type.
 fn add(sum: &mut Vec<f64>, next: &Vec<f64>) {
@@ -122,13 +142,13 @@ fn pack(vectors: &[&[f64]], out: &mut Vec<u8>) {
 }
 
 /// Decodes the vectors encoded by [`pack`].
-fn unpack(bytes: &[u8]) -> Result<std::vec::IntoIter<Vec<f64>>, crate::DataError> {
+fn unpack(bytes: &[u8]) -> Result<std::vec::IntoIter<Vec<f64>>, DataError> {
     let numbers = Vec::<f64>::decode(bytes)?;
     let mut rest = &numbers[..];
     let mut vectors = Vec::new();
     while let Some((length, after)) = rest.split_first() {
         let split = after.split_at_checked(*length as usize);
-        let (vector, after) = split.ok_or_else(|| crate::DataError::new("invalid state: truncated"))?;
+        let (vector, after) = split.ok_or_else(|| DataError::new("invalid state: truncated"))?;
         vectors.push(vector.to_vec());
         rest = after;
     }

@@ -9,7 +9,7 @@
 //! Vertices are sorted by falling degree and dealt in turn, so that partitions are balanced.
 
 use super::partition::Shared;
-use super::{ApplicationError, Finished, Job, Precision, add, usage};
+use super::{ApplicationError, Finished, Job, Precision, add, has_length, usage};
 use crate::data::Data;
 use crate::input::InputError;
 use crate::input::edges::Graph;
@@ -137,7 +137,16 @@ where
     let mut program = Program::new("PageRank");
     program.made_from(made_from);
     let square = side * side;
-    let edges = program.dataset("edges", square, move |partition| Ok(tiles[partition as usize].clone()));
+    let length = move |block: u32| vertices_of_block(count, block, side).count();
+    let edges = program.checked_dataset(
+        "edges",
+        square,
+        move |partition| Ok(tiles[partition as usize].clone()),
+        move |partition, tiles| {
+            has_length("tile", tiles.sources(), length(partition % side))?;
+            has_length("tile", tiles.destinations(), length(partition / side))
+        },
+    );
     let incoming = program.dataset("shares of sources", square, |_| Ok(Shared(Arc::new(Vec::<T>::new()))));
     let partial = program.dataset("partial sums", square, |_| Ok(Shared(Arc::new(Vec::<T>::new()))));
     let of_block = move |degrees: &[u32], block: u32| Block::<T> {
@@ -147,19 +156,37 @@ where
             .collect(),
     };
     let for_ranks = degrees.clone();
-    let ranks = program.dataset("ranks", side, move |block| Ok(of_block(&for_ranks, block)));
-    let shares = program.dataset("shares", side, move |block| {
-        let Block { ranks, inverse } = of_block(&degrees, block);
-        let shares = ranks.iter().zip(inverse).map(|(rank, inverse)| T::of(rank.wide() * inverse.wide()));
-        Ok(Shared(Arc::new(shares.collect::<Vec<T>>())))
-    });
+    let ranks = program.checked_dataset(
+        "ranks",
+        side,
+        move |block| Ok(of_block(&for_ranks, block)),
+        move |block, Block { ranks, inverse }| {
+            has_length("ranks", ranks.len(), length(block))?;
+            has_length("degrees", inverse.len(), length(block))
+        },
+    );
+    let shares = program.checked_dataset(
+        "shares",
+        side,
+        move |block| {
+            let Block { ranks, inverse } = of_block(&degrees, block);
+            let shares = ranks.iter().zip(inverse).map(|(rank, inverse)| T::of(rank.wide() * inverse.wide()));
+            Ok(Shared(Arc::new(shares.collect::<Vec<T>>())))
+        },
+        move |block, shares| has_length("shares", shares.len(), length(block)),
+    );
     let first = base(dangling, damping);
     let local = program.dataset("base of each block", side, move |_| Ok(first));
     // Sum of the changes of ranks, and total rank of dangling vertices.
     let summary = program.dataset("summary of each block", side, |_| Ok(Vec::<f64>::new()));
     let total = program.dataset("summary", 1, |_| Ok(Vec::<f64>::new()));
     // Number of iterations, last change, next base.
-    let state = program.dataset("state", 1, move |_| Ok(vec![0.0, f64::INFINITY, first]));
+    let state = program.checked_dataset(
+        "state",
+        1,
+        move |_| Ok(vec![0.0, f64::INFINITY, first]),
+        |_, state| has_length("state", state.len(), 3),
+    );
     let next = program.dataset("base", 1, move |_| Ok(first));
     program.repeat("iterations", |body| {
         body.broadcast("base to all", next, local);

@@ -5,7 +5,7 @@
 //! solver a dataset with one partition that is sent as bytes.
 
 use super::lbfgs::Lbfgs;
-use super::{pack, unpack};
+use super::{has_length, has_length_or_none, pack, unpack};
 use crate::data::{Data, DataError};
 
 /// The status of a solver.
@@ -56,6 +56,22 @@ impl Solver {
             value: f64::INFINITY,
             gradient: Vec::new(),
             point: start,
+        }
+    }
+
+    /// Checks that all vectors have `width` numbers.
+    ///
+    /// # Errors
+    /// If one has another length.
+    pub fn check(&self, width: usize) -> Result<(), DataError> {
+        has_length("best point", self.best.len(), width)?;
+        has_length("point", self.point.len(), width)?;
+        has_length_or_none("gradient", self.gradient.len(), width)?;
+        match &self.method {
+            Method::GradientDescent { .. } => Ok(()),
+            Method::Lbfgs(lbfgs) => {
+                lbfgs.lengths().try_for_each(|length| has_length_or_none("direction", length, width))
+            }
         }
     }
 

@@ -271,3 +271,71 @@ fn partitions_survive_a_round_trip() {
     bytes[0..8].copy_from_slice(&1_u64.to_le_bytes());
     assert!(Tiles::decode(&bytes).is_err(), "an edge outside of the blocks must fail to decode");
 }
+
+/// A snapshot or another worker may hold anything. Kernels would panic, or read other memory.
+#[test]
+fn partitions_of_other_lengths_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    };
+    let graph = edges::read(&write("graph.el", "0 1\n1 2\n2 0\n0 2\n"), None).expect("a graph");
+    let (tolerance, iterations, precision, partitions) = (0.0, 9, Precision::F64, Some(1));
+    let ranks = pagerank::Options { damping: 0.85, tolerance, iterations, precision, partitions };
+    let table = Arc::new(Table::open(&write("table.csv", "a,b,y\n1,2,0\n3,4,1\n5,7,1\n")).expect("a table"));
+    let init = kmeans::Init::PlusPlus { k: 2, seed: 1 };
+    let clusters = kmeans::Options { features: None, init, tolerance, iterations, precision, partitions };
+    let fit = logistic_regression::Options {
+        label: "y".into(),
+        features: None,
+        l2: 0.1,
+        algorithm: logistic_regression::Algorithm::Lbfgs,
+        tolerance,
+        iterations,
+        precision,
+        partitions,
+    };
+    let plans = [
+        pagerank::job(graph, &ranks).expect("a job").plan,
+        kmeans::job(table.clone(), &clusters).expect("a job").plan,
+        logistic_regression::job(table, &fit).expect("a job").plan,
+    ];
+    for (plan, name, expect) in [
+        (0, "state", "invalid state of"),
+        (0, "ranks", "invalid"),
+        (0, "shares", "invalid shares of"),
+        (0, "edges", "invalid"),
+        (1, "centers", "invalid"),
+        (1, "rows", "invalid"),
+        (2, "coefficients", "invalid coefficients of"),
+        (2, "solver", "invalid"),
+        (2, "rows", "invalid"),
+    ] {
+        let spec = plans[plan].datasets.iter().find(|spec| spec.name == name).expect("a dataset");
+        let loaded = (spec.load)(0).expect("loaded");
+        let mut bytes = Vec::new();
+        loaded.encode_any(&mut bytes);
+        assert!((spec.decode)(0, &bytes).is_ok(), "{name}");
+        // A table with no rows, a vector with a number more, and vertices that the graph does not have.
+        let mut other = bytes.clone();
+        match name {
+            "rows" => other = [0u64, 3].map(u64::to_le_bytes).concat(),
+            "edges" => other[..8].copy_from_slice(&99u64.to_le_bytes()),
+            "ranks" => other = [&1u64.to_le_bytes()[..], &[0; 16]].concat(),
+            "centers" => {
+                other.clear();
+                pack(&[&[0.0; 6], &[1.0; 4]], &mut other);
+            }
+            "solver" => {
+                other.clear();
+                pack(&[&[0.0; 4], &[1.0; 2], &[], &[1.0; 3], &[0.1]], &mut other);
+            }
+            _ => other.extend([0; 8]),
+        }
+        let error =
+            (spec.decode)(0, &other).err().unwrap_or_else(|| panic!("{name} was accepted")).to_string();
+        assert!(error.contains(expect) && error.contains("expected"), "{name}: {error}");
+    }
+}

@@ -122,7 +122,8 @@ fn from_table(path: &Path, vertices: Option<u64>) -> Result<Vec<(u64, u64)>, Inp
             )));
         }
     };
-    let mut edges = vec![(0, 0); table.rows()];
+    // Grows with the values, since the number of rows is only a claim of a footer.
+    let mut edges: Vec<(u64, u64)> = Vec::new();
     let mut bad: Option<(usize, f64)> = None;
     let mut absent: Option<(usize, u64)> = None;
     table.read(0..table.rows(), &columns, &mut |row, column, value| {
@@ -133,6 +134,9 @@ fn from_table(path: &Path, vertices: Option<u64>) -> Result<Vec<(u64, u64)>, Inp
         let vertex = value as u64;
         if vertices.is_some_and(|vertices| vertex >= vertices) {
             absent.get_or_insert((row, vertex));
+        }
+        if edges.len() <= row {
+            edges.resize(row + 1, (0, 0));
         }
         if column == 0 { edges[row].0 = vertex } else { edges[row].1 = vertex }
     })?;

@@ -95,7 +95,7 @@ impl Table {
             let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
             let (file, columns, rows) = match ending.as_deref() {
                 Some("parquet") => {
-                    let (file, columns, rows) = parquet::Parquet::open(&path)?;
+                    let (file, columns, rows) = parquet::caught(&path, || parquet::Parquet::open(&path))?;
                     (File::Parquet(file), columns, rows)
                 }
                 Some("csv" | "tsv") => {
@@ -232,7 +232,10 @@ impl Table {
             };
             match &part.file {
                 File::Csv(file) => file.read(&part.path, range.clone(), &places, &mut checked)?,
-                File::Parquet(file) => file.read(&part.path, range.clone(), &places, &mut checked)?,
+                File::Parquet(file) => {
+                    let read = || file.read(&part.path, range.clone(), &places, &mut checked);
+                    parquet::caught(&part.path, read)?;
+                }
             }
             if let Some((row, column, value)) = bad {
                 return Err(InputError::Failed(format!(

@@ -5,7 +5,10 @@ use arrow::array::{Array, AsArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Float64Type};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+use pellucid_trace::guard::guarded;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -18,7 +21,9 @@ impl Parquet {
     /// Reads the footer, and returns its columns and number of rows.
     pub fn open(path: &Path) -> Result<(Self, Vec<Column>, usize), InputError> {
         let file = fs::File::open(path).map_err(|e| InputError::io("read", path, &e))?;
-        let footer = ArrowReaderMetadata::load(&file, Default::default()).map_err(|e| broken(path, &e))?;
+        // Parquet's own types suffice for numbers, and a damaged Arrow schema does no harm.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let footer = ArrowReaderMetadata::load(&file, options).map_err(|e| broken(path, &e))?;
         let columns = footer
             .schema()
             .fields()
@@ -29,8 +34,15 @@ impl Parquet {
                 Column { name: field.name().clone(), other: (!numeric).then(|| kind.to_string()) }
             })
             .collect();
-        let rows = footer.metadata().file_metadata().num_rows();
-        Ok((Parquet(footer), columns, usize::try_from(rows).unwrap_or(0)))
+        let claimed = footer.metadata().file_metadata().num_rows();
+        let groups = footer.metadata().row_groups().iter();
+        let rows = groups
+            .map(|group| usize::try_from(group.num_rows()).ok())
+            .try_fold(0usize, |sum, rows| sum.checked_add(rows?));
+        match rows.filter(|rows| i64::try_from(*rows) == Ok(claimed)) {
+            Some(rows) => Ok((Parquet(footer), columns, rows)),
+            None => Err(damaged(path, "its row groups do not have the rows that its footer claims")),
+        }
     }
 
     /// Reads rows; see [`super::Table::read`]. `columns` are indexes in the file's schema.
@@ -92,6 +104,15 @@ impl Parquet {
         }
         Ok(())
     }
+}
+
+/// Runs `read`. The library panics on some damaged files, which becomes an error.
+pub fn caught<T>(path: &Path, read: impl FnOnce() -> Result<T, InputError>) -> Result<T, InputError> {
+    guarded(|| Ok(read())).unwrap_or_else(|_| Err(damaged(path, "its content is malformed")))
+}
+
+fn damaged(path: &Path, why: &str) -> InputError {
+    InputError::Failed(format!("cannot read {} as Parquet: {why}; write the file again", path.display()))
 }
 
 /// Converts an error of the Parquet or Arrow library.

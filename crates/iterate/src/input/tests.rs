@@ -184,3 +184,55 @@ fn results_follow_no_planted_link_and_keep_the_mode() {
     assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600);
     assert!(fs::read(&path).expect("it exists").starts_with(b"PAR1"));
 }
+
+#[test]
+fn panic_of_the_library_is_an_error_that_names_the_file() {
+    let panics = || -> Result<(), InputError> { panic!("index out of bounds") };
+    let error = message(parquet::caught(Path::new("a.parquet"), panics));
+    assert_eq!(error, "cannot read a.parquet as Parquet: its content is malformed; write the file again");
+}
+
+/// The Parquet library panics on some damaged Arrow schemas, which files carry in text.
+#[test]
+fn damaged_arrow_schema_in_parquet_is_not_used() -> Result<(), InputError> {
+    let folder = folder();
+    let path = folder.path().join("a.parquet");
+    let column = Arc::new((0..9).map(f64::from).collect::<Float64Array>()) as ArrayRef;
+    results::write(&path, [vec![("a", column)]].into_iter())?;
+    let whole = fs::read(&path).expect("a file");
+    let key = b"ARROW:schema";
+    let schema = whole.windows(key.len()).position(|bytes| bytes == key).expect("a schema") + key.len() + 4;
+    for at in schema..whole.len().min(schema + 250) {
+        for byte in [b'E', b'_'] {
+            let mut damaged = whole.clone();
+            damaged[at] = byte;
+            fs::write(&path, damaged).expect("a file");
+            // The text may end before, at fields of the footer that matter.
+            let _ = Table::open(&path).and_then(|table| read(&table, 0..9, &["a"]));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn parquet_with_a_false_number_of_rows_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("a.parquet");
+    let column = Arc::new((0..9).map(f64::from).collect::<Float64Array>()) as ArrayRef;
+    results::write(&path, [vec![("a", column)]].into_iter()).expect("a file");
+    let whole = fs::read(&path).expect("a file");
+    let footer = whole.len()
+        - 8
+        - u32::from_le_bytes(*whole[..whole.len() - 4].last_chunk().expect("a length")) as usize;
+    let mut errors = Vec::new();
+    // The footer encodes 9 as 18, which becomes 20.
+    for at in (footer..whole.len() - 8).filter(|at| whole[*at] == 18) {
+        let mut damaged = whole.clone();
+        damaged[at] = 20;
+        fs::write(&path, damaged).expect("a file");
+        let rows = Table::open(&path).and_then(|table| read(&table, 0..table.rows(), &["a"]));
+        errors.extend(rows.err().map(|error| error.to_string()));
+    }
+    let expected = "a.parquet as Parquet: its row groups do not have the rows that its footer claims";
+    assert!(errors.iter().any(|error| error.contains(expected)), "{errors:?}");
+}
