@@ -128,7 +128,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
         threads: 2,
         now_ns: 1_000,
         interval_ns: 100,
-        tasks: vec![(50, sample.clone()), (40, sample)],
+        tasks: vec![(50, sample), (40, sample)],
         exchanges: vec![Exchanged { statement: 1, messages: 4, bytes: 400 }],
     };
     let state = |snapshot| {
