@@ -17,6 +17,7 @@ pub mod composition;
 pub mod conformance;
 mod connector;
 pub mod doctor;
+mod document;
 pub mod fetch;
 pub mod finding;
 mod local;

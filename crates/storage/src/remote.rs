@@ -178,6 +178,9 @@ impl HttpService for RetryAfterClient<HttpClient> {
             }
         };
         let status = response.status();
+        // Every other successful answer is an object or empty.
+        let is_document = !status.is_success() || !matches!(operation, Operation::Read | Operation::Head);
+        let response = if is_document { crate::document::checked(response).await? } else { response };
         if status.is_redirection()
             && let Some(location) = response.headers().get("location")
         {
