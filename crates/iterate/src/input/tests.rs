@@ -194,7 +194,7 @@ fn panic_of_the_library_is_an_error_that_names_the_file() {
 
 /// The Parquet library panics on some damaged Arrow schemas, which files carry in text.
 #[test]
-fn damaged_arrow_schema_in_parquet_is_not_used() -> Result<(), InputError> {
+fn arrow_schema_in_parquet_is_not_used() -> Result<(), InputError> {
     let folder = folder();
     let path = folder.path().join("a.parquet");
     let column = Arc::new((0..9).map(f64::from).collect::<Float64Array>()) as ArrayRef;
