@@ -1,10 +1,14 @@
-"""Connections of an iterative job that must not succeed: workers with other options than the controller's."""
+"""Connections to an iterative job that must not succeed: strangers, and workers with other options than the
+controller's.
+"""
 
+import json
 import os
 
 import numpy as np
 import pytest
 
+from bench import strangers
 from tests import binary
 
 SECRET = "a secret between the processes"
@@ -13,10 +17,11 @@ FAILED, USAGE = 1, 2
 
 @pytest.fixture
 def points(tmp_path):
-    """Returns a file of points."""
+    """Returns a file of labelled points."""
     path = tmp_path / "points.csv"
-    rows = np.random.default_rng(7).normal(size=(5000, 4))
-    path.write_text("a,b,c,d\n" + "\n".join(",".join(map(repr, row)) for row in rows.tolist()) + "\n")
+    rows = np.random.default_rng(7).normal(size=(5000, 4)).tolist()
+    lines = [",".join(map(repr, [*row, int(row[0] + row[1] > 0.3)])) for row in rows]
+    path.write_text("\n".join(["a,b,c,d,label", *lines]) + "\n")
     return path
 
 
@@ -24,18 +29,18 @@ def points(tmp_path):
 def test_worker_and_controller_that_differ_in_encryption_are_both_told(points, controller_encrypts):
     command = ["iterate", "kmeans", points, "--k", 3, "--processes", 1, "--listen", "127.0.0.1:0"]
     secret = os.environ | {"PELLUCID_ITERATE_SECRET": SECRET}
-    controller = binary.start(*command, *["--encrypt"] * controller_encrypts, env=secret)
+    option = {encrypts: ["--encrypt"] * encrypts for encrypts in (True, False)}
+    controller = binary.start(*command, *option[controller_encrypts], env=secret)
     try:
-        address = controller.stderr.readline().split()[-1]
-        joins = secret | {"PELLUCID_ITERATE_CONTROLLER": address, "PELLUCID_ITERATE_RANK": "0"}
-        worker = binary.run(*command, *["--encrypt"] * (not controller_encrypts), env=joins)
-        refusal = controller.stderr.readline()
-        # A worker with the same option joins.
-        assert binary.run(*command, *["--encrypt"] * controller_encrypts, env=joins).code == 0
-        out, err = controller.communicate(timeout=60)
+        binary.wait_until(lambda: strangers.ports(controller.pid), controller)
+        [port] = strangers.ports(controller.pid)
+        joins = secret | {"PELLUCID_ITERATE_CONTROLLER": f"127.0.0.1:{port}", "PELLUCID_ITERATE_RANK": "0"}
+        worker = binary.run(*command, *option[not controller_encrypts], env=joins)
+        binary.run(*command, *option[controller_encrypts], env=joins).check()
+        out, refusal = controller.communicate(timeout=60)
     finally:
         controller.kill()
-    assert controller.returncode == 0 and "inertia" in out + err, err
+    assert controller.returncode == 0 and "inertia" in out, refusal
     assert worker.code == FAILED
     without, with_it = (worker.err, refusal) if controller_encrypts else (refusal, worker.err)
     assert "it encrypts connections, but this end does not; pass --encrypt" in without
@@ -45,3 +50,37 @@ def test_worker_and_controller_that_differ_in_encryption_are_both_told(points, c
 def test_encryption_of_one_process_is_refused(points):
     ran = binary.run("iterate", "kmeans", points, "--k", 3, "--encrypt")
     assert ran.code == USAGE and "add --processes N or remove --encrypt" in ran.err
+
+
+@pytest.mark.parametrize("encryption", [(), ("--encrypt",)])
+def test_job_beside_300_strangers_gives_the_same_answer(points, encryption):
+    """Strangers are at the controller's port before its workers join, and at the workers' during the job."""
+    command = ["iterate", "logistic-regression", points, "--label", "label", "--solver", "gd", "--json"]
+    command += ["--tolerance", 1e-300, "--iterations", 20_000, "--partitions", 4, "--workers", 1]
+    alone = json.loads(binary.run(*command).check().out)
+    command += ["--processes", 2, "--listen", "127.0.0.1:0", *encryption]
+    secret = os.environ | {"PELLUCID_ITERATE_SECRET": SECRET}
+    started = [binary.start(*command, env=secret)]
+    try:
+        controller = started[0]
+        binary.wait_until(lambda: strangers.ports(controller.pid), controller)
+        port = strangers.ports(controller.pid)
+        with strangers.beside(port) as opened:
+            binary.wait_until(lambda: opened.value >= strangers.CONNECTIONS, controller)
+            joins = secret | {"PELLUCID_ITERATE_CONTROLLER": f"127.0.0.1:{port[0]}"}
+            workers = [binary.start(*command, env=joins | {"PELLUCID_ITERATE_RANK": rank}) for rank in "01"]
+            started += workers
+            for worker in workers:
+                binary.wait_until(lambda: strangers.ports(worker.pid), worker)
+            both = [port for worker in workers for port in strangers.ports(worker.pid)]
+            with strangers.beside(both) as at_workers:
+                binary.wait_until(lambda: at_workers.value >= strangers.CONNECTIONS, controller)
+                out, err = controller.communicate(timeout=120)
+        assert [worker.wait(60) for worker in workers] == [0, 0]
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+    assert controller.returncode == 0, err
+    found = json.loads(out)
+    assert (found["result"], found["iterations"]) == (alone["result"], alone["iterations"])

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -23,6 +23,10 @@ const MAX_UNPROVEN: usize = 64;
 /// Pause after a failure to accept. Without it, the thread would spin while no file descriptor is free.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Pause after a refused connection. Strangers that connect again at once then take a few percent of a core at most,
+/// and every connection has time to prove itself: it is the oldest only after [`MAX_UNPROVEN`] others.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(5);
+
 /// Minimum time between two messages about refused connections.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -32,6 +36,8 @@ struct Acceptor {
     /// Numbered connections in a handshake, the oldest first.
     unproven: Mutex<VecDeque<(u64, Arc<TcpStream>)>>,
     refusals: Mutex<Refusals>,
+    /// True if a connection was refused since the last one was accepted.
+    refused: AtomicBool,
 }
 
 /// Messages about refused connections, limited in rate.
@@ -67,6 +73,7 @@ impl Mesh {
             mesh: Arc::clone(self),
             unproven: Mutex::default(),
             refusals: Mutex::new(Refusals { show: refused, last: None, suppressed: 0 }),
+            refused: AtomicBool::new(false),
         });
         let started = Builder::new().spawn(move || acceptor.run(&listener));
         started.map(drop).map_err(|error| format!("cannot start a thread to accept connections: {error}"))
@@ -80,7 +87,12 @@ impl Acceptor {
                 return;
             }
             match stream {
-                Ok(stream) => self.begin(number, stream),
+                Ok(stream) => {
+                    self.begin(number, stream);
+                    if self.refused.swap(false, Ordering::AcqRel) {
+                        std::thread::sleep(REFUSAL_PAUSE);
+                    }
+                }
                 Err(error) => {
                     lock(&self.refusals).add(format!("cannot accept a connection: {error}"));
                     // Strangers must not keep the last file descriptors until their deadline.
@@ -137,6 +149,7 @@ impl Acceptor {
             (Err(error), _) => Err(error),
         };
         if let Err(error) = added {
+            self.refused.store(true, Ordering::Release);
             lock(&self.refusals).add(format!("connection from {from} was refused: {error}"));
         }
     }

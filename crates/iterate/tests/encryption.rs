@@ -12,7 +12,7 @@ use pellucid_iterate::{
 };
 
 /// Content of the partitions, to be found on the wire.
-const CONTENT: &[u8] = b"the content of a partition that nobody else should read";
+const CONTENT: &[u8] = b"the content of a partition, which only its job should read";
 
 /// More bytes than a worker sends in the handshake.
 const HANDSHAKE_BYTES: usize = 700;
@@ -20,7 +20,9 @@ const HANDSHAKE_BYTES: usize = 700;
 /// A program whose workers exchange chunks in every iteration, with its output.
 fn program() -> (Arc<Plan>, Dataset<Vec<u8>>) {
     let mut program = Program::new("encryption");
-    let data = program.dataset("data", 4, |index| Ok([&[index as u8], CONTENT].concat()));
+    // Larger than a record, and than the buffers of a connection.
+    let data = program
+        .dataset("data", 4, |index| Ok([&[index as u8], CONTENT, &vec![index as u8; 300_000]].concat()));
     let (total, local) =
         (program.dataset("total", 1, |_| Ok(vec![0u8])), program.dataset("local", 4, |_| Ok(vec![0u8])));
     program.times("rounds", 50, |body| {
