@@ -99,7 +99,7 @@ def made(command: str, random: Random, inputs: Path) -> Writer:
     slowly = ["--solver", "gd", "--step", "1e-4", "--tolerance", "0", "--iterations", "20000", "--workers", "1"]
     snapshots = ["--snapshot", "{folder}/kept", "--snapshot-every", "100"]
     job = ["iterate", "logistic-regression", "{source}", "--label", "y", "--json", *slowly, *snapshots]
-    # The snapshots are no answer; that of the command is on its standard output.
+    # The answer of the command is on its standard output, not in the snapshots.
     return Writer(job, "absent", inputs / "labelled.parquet")
 
 

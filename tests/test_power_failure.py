@@ -47,7 +47,7 @@ class Target:
     check: Callable[[Path, int], None]
     version: int = 0
     took_s: float = 0.0
-    # What its files hold after the last success, and what they held before.
+    # The content of its files after the last success, and before it.
     content: dict[str, bytes] = field(default_factory=dict)
     before: dict[str, bytes] = field(default_factory=dict)
 

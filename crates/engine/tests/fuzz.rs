@@ -59,7 +59,7 @@ fn fuzz_file(test: &'static str, ending: &str, inputs: &Inputs) {
             "SELECT * FROM TABLE WHERE s = 'text 3' OR flag LIMIT 9",
             "SELECT count(*) FROM TABLE",
         ];
-        let accepted = query(&running, random.pick(&queries), &path);
+        let accepted = query(&running, random.pick::<&str>(&queries), &path);
         fs::remove_file(&path).unwrap();
         accepted
     });
@@ -147,7 +147,7 @@ fn damaged_csv() {
 #[test]
 fn damaged_json() {
     let row = |row: u32| {
-        let (x, flag) = (f64::from(row) / 8.0, row % 2 == 0);
+        let (x, flag) = (f64::from(row) / 8.0, row.is_multiple_of(2));
         format!("{{\"k\":{row},\"x\":{x},\"flag\":{flag},\"s\":\"text {}\",\"word\":\"a\"}}\n", row % 7)
     };
     let rows: String = (0..60).map(row).collect();
