@@ -7,6 +7,7 @@ cache: PySpark alone takes half a gigabyte.
 import importlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,9 +16,16 @@ from decimal import Decimal
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "requirements"
 
 # Compiling hundreds of small statements would take longer than running them.
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+
+
+def versions() -> dict[str, str]:
+    """Returns the locked version of PySpark for each of the versions 3.5, 4.0 and 4."""
+    locked = {path.stem.removeprefix("spark-"): path.read_text() for path in sorted(LOCKS.glob("spark-*.txt"))}
+    return {name: re.search(r"^pyspark==(\S+)", text, re.MULTILINE)[1] for name, text in locked.items()}
 
 
 def missing() -> str | None:
@@ -33,7 +41,7 @@ def python(version: str = "4") -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = (Path(configured) if configured else cache / "pellucid" / "pyspark") / version
     program, installed = folder / "bin" / "python", folder / "installed"
-    locked = ROOT / "requirements" / f"spark-{version}.txt"
+    locked = LOCKS / f"spark-{version}.txt"
     packages = locked.read_text()
     if not installed.exists() or installed.read_text() != packages:
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)

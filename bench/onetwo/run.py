@@ -36,7 +36,7 @@ from tests.binary import ROOT
 from tests.threads import below
 
 SLOTS = 8
-SPARK = spark.PACKAGES["4"][0].partition("==")[2]
+SPARK = spark.versions()["4"]
 # Input files, large enough that tasks mostly read instead of being sent and deserialised.
 FILES = 32
 SAMPLE_S = 0.05

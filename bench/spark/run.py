@@ -99,7 +99,7 @@ def main() -> int:
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"{' or '.join(SUITES)} (default both)")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS", help="start no run that may end later")
     parser.add_argument("--only", metavar="TEXT", default="", help="only runs whose configuration's name contains this")
-    parser.add_argument("--spark", choices=sorted(spark.PACKAGES), default="4", help="version of Spark (default 4)")
+    parser.add_argument("--spark", choices=sorted(spark.versions()), default="4", help="version of Spark (default 4)")
     parser.add_argument("--list", action="store_true", help="report the missing runs and their estimated time")
     chosen = parser.parse_args()
     if unknown := set(chosen.suites) - set(SUITES):
