@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CONNECTIONS = 300
-# Time before a refused stranger connects again, and between the bytes of a slow handshake.
-AGAIN_S, SLOW_S = 0.02, 0.1
+# Time before a refused stranger connects again (so at most 300 connections a second), and between the bytes of a slow handshake.
+AGAIN_S, SLOW_S = 1.0, 0.1
 # Starts of handshakes, without and with encryption, and the first bytes of a TLS handshake.
 SLOW = b"PLCDITR5\x00", b"PLCDITR5\x01\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 LISTENING = "0A"

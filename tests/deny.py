@@ -19,7 +19,8 @@ CONFIGURATION = """
 [advisories]
 db-path = '{folder}/clones'
 db-urls = ["{URL}"]
-yanked = "deny"
+# A version may be withdrawn at any time; that must not fail the checks of an unchanged commit.
+yanked = "warn"
 ignore = [{ignored}]
 """
 
