@@ -88,9 +88,16 @@ fn without_read_ahead(_file: &File) {}
 
 fn read_exactly(file: &File, path: &std::path::Path, range: Range<u64>) -> Result<Bytes> {
     use std::os::unix::fs::FileExt;
-    let mut bytes = vec![0; (range.end - range.start) as usize];
-    file.read_exact_at(&mut bytes, range.start).map_err(|e| failed(path, e))?;
-    Ok(bytes.into())
+    let read = || {
+        // A range from damaged metadata may be longer than the file, and than there is memory.
+        if range.start > range.end || range.end > file.metadata()?.len() {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "failed to fill whole buffer"));
+        }
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        file.read_exact_at(&mut bytes, range.start)?;
+        Ok(Bytes::from(bytes))
+    };
+    read().map_err(|e| failed(path, e))
 }
 
 /// Writes a file that appears complete or not at all, and syncs it and its folders.
@@ -235,6 +242,17 @@ mod tests {
         let got = store.get_ranges(&at, &[5..9, 2_999_990..3_000_001]).await.unwrap();
         assert_eq!(got[0], content[5..9]);
         assert_eq!(got[1], content[2_999_990..]);
+    }
+
+    #[tokio::test]
+    async fn range_beyond_the_file_is_an_error_of_any_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("data");
+        std::fs::write(&file, [7; 100]).unwrap();
+        for range in [90..101, 0..84_095_459_653_494, 100..u64::MAX] {
+            let error = LocalStore::default().get_ranges(&location(&file), &[range]).await.unwrap_err();
+            assert!(error.to_string().contains("data: failed to fill whole buffer"), "{error}");
+        }
     }
 
     /// The sync itself shows only after a power failure; this checks everything else about a durable put.
