@@ -44,7 +44,11 @@ def ports(pid: int) -> list[int]:
                 continue  # It was closed meanwhile.
     found = set()
     for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+        try:
+            lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        except OSError:
+            return []  # The process ended.
+        for line in lines:
             _, local, _, state, *_, inode = line.split()[:10]
             if state == LISTENING and f"socket:[{inode}]" in sockets:
                 found.add(int(local.rsplit(":", 1)[1], 16))

@@ -56,7 +56,7 @@ def test_encryption_of_one_process_is_refused(points):
 def test_job_beside_300_strangers_gives_the_same_answer(points, encryption):
     """Strangers are at the controller's port before its workers join, and at the workers' during the job."""
     command = ["iterate", "logistic-regression", points, "--label", "label", "--solver", "gd", "--json"]
-    command += ["--tolerance", 1e-300, "--iterations", 20_000, "--partitions", 4, "--workers", 1]
+    command += ["--tolerance", 1e-300, "--iterations", 80_000, "--partitions", 4, "--workers", 1]
     alone = json.loads(binary.run(*command).check().out)
     command += ["--processes", 2, "--listen", "127.0.0.1:0", *encryption]
     secret = os.environ | {"PELLUCID_ITERATE_SECRET": SECRET}
