@@ -1,4 +1,4 @@
-//! Replacements for DataFusion's file formats and table factories with known shortcomings.
+//! Wrappers of DataFusion's file formats and table factories, for known shortcomings.
 //!
 //! - Arrow IPC: DataFusion expects the first message at byte 8, so it finds no schema in a file
 //!   whose messages are aligned to 64 bytes, as arrow-rs (and so `COPY … TO`) writes them.
@@ -7,6 +7,7 @@
 //! - The Arrow and Parquet libraries panic on some damaged files; here those are errors that name the file.
 
 use std::collections::HashMap;
+use std::fmt::{Debug, Formatter};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -17,7 +18,7 @@ use datafusion::arrow::ipc::root_as_footer;
 use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
 use datafusion::common::stats::Precision;
 use datafusion::common::{DataFusionError, GetExt, Result, Statistics};
-use datafusion::datasource::file_format::arrow::{ArrowFormat, ArrowFormatFactory};
+use datafusion::datasource::file_format::arrow::ArrowFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory, FileMeta};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
@@ -33,11 +34,18 @@ use crate::ipc::{MAGIC, TAIL_BYTES};
 use crate::scan::damaged;
 use crate::tables;
 
-/// Replaces DataFusion's own format and table factories.
+/// DataFusion's names of the formats.
+const FORMATS: [&str; 4] = ["arrow", "csv", "json", "parquet"];
+
+/// Wraps DataFusion's format and table factories.
 pub(crate) fn register(context: &SessionContext) -> Result<()> {
     let state = context.state_ref();
     let mut state = state.write();
-    state.register_file_format(Arc::new(ArrowIpcFactory), true)?;
+    for name in FORMATS {
+        if let Some(factory) = state.get_file_format_factory(name) {
+            state.register_file_format(Arc::new(CheckedFactory(factory)), true)?;
+        }
+    }
     for factory in state.table_factories_mut().values_mut() {
         *factory = Arc::new(ExternalTables(Arc::clone(factory)));
     }
@@ -78,23 +86,75 @@ fn consistent(mut statistics: Statistics) -> Statistics {
     statistics
 }
 
-/// A format whose panics over damaged files are errors.
+/// Makes [`Checked`] formats.
+struct CheckedFactory(Arc<dyn FileFormatFactory>);
+
+/// Shown in the plans of `COPY`.
+impl Debug for CheckedFactory {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl GetExt for CheckedFactory {
+    fn get_ext(&self) -> String {
+        self.0.get_ext()
+    }
+}
+
+impl FileFormatFactory for CheckedFactory {
+    fn create(&self, state: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
+        Ok(Arc::new(Checked(self.0.create(state, options)?)))
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(Checked(self.0.default()))
+    }
+}
+
+/// A format whose panics over damaged files are errors, and which reads the schema of an Arrow IPC file here.
 #[derive(Debug)]
-pub(crate) struct Caught(pub Arc<dyn FileFormat>);
+struct Checked(Arc<dyn FileFormat>);
+
+impl Checked {
+    async fn schema(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        object: &ObjectMeta,
+    ) -> Result<Schema> {
+        if self.0.is::<ArrowFormat>()
+            && let Some(schema) = footer_schema(store, object).await?
+        {
+            return Ok(schema);
+        }
+        let inferred = self.0.infer_schema(state, store, std::slice::from_ref(object));
+        Ok(Arc::unwrap_or_clone(caught(&shown(object), inferred).await?))
+    }
+}
+
+/// Returns a file's path within its store, for messages.
+fn shown(object: &ObjectMeta) -> String {
+    format!("/{}", object.location)
+}
 
 #[async_trait]
-impl FileFormat for Caught {
+impl FileFormat for Checked {
     async fn infer_schema(
         &self,
         state: &dyn Session,
         store: &Arc<dyn ObjectStore>,
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
-        let place = match objects {
-            [one] => format!("/{}", one.location),
-            // The caller then tries one after the other.
-            _ => format!("one of {} files", objects.len()),
-        };
+        if self.0.is::<ArrowFormat>() || objects.len() == 1 {
+            let mut schemas = Vec::new();
+            for object in objects {
+                schemas.push(self.schema(state, store, object).await?);
+            }
+            return Ok(Arc::new(Schema::try_merge(schemas)?));
+        }
+        // After an error, the caller tries one after the other.
+        let place = format!("one of {} files", objects.len());
         caught(&place, self.0.infer_schema(state, store, objects)).await
     }
 
@@ -105,8 +165,7 @@ impl FileFormat for Caught {
         schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<Statistics> {
-        let place = format!("/{}", object.location);
-        caught(&place, self.0.infer_stats(state, store, schema, object)).await.map(consistent)
+        caught(&shown(object), self.0.infer_stats(state, store, schema, object)).await.map(consistent)
     }
 
     async fn infer_ordering(
@@ -116,8 +175,7 @@ impl FileFormat for Caught {
         schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<Option<LexOrdering>> {
-        let place = format!("/{}", object.location);
-        caught(&place, self.0.infer_ordering(state, store, schema, object)).await
+        caught(&shown(object), self.0.infer_ordering(state, store, schema, object)).await
     }
 
     async fn infer_stats_and_ordering(
@@ -127,8 +185,8 @@ impl FileFormat for Caught {
         schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<FileMeta> {
-        let place = format!("/{}", object.location);
-        let mut about = caught(&place, self.0.infer_stats_and_ordering(state, store, schema, object)).await?;
+        let read = self.0.infer_stats_and_ordering(state, store, schema, object);
+        let mut about = caught(&shown(object), read).await?;
         about.statistics = consistent(about.statistics);
         Ok(about)
     }
@@ -168,42 +226,15 @@ impl FileFormat for Caught {
     }
 }
 
-#[derive(Debug)]
-struct ArrowIpcFactory;
-
-impl GetExt for ArrowIpcFactory {
-    fn get_ext(&self) -> String {
-        ArrowFormatFactory::new().get_ext()
-    }
-}
-
-impl FileFormatFactory for ArrowIpcFactory {
-    fn create(
-        &self,
-        _state: &dyn Session,
-        _options: &HashMap<String, String>,
-    ) -> Result<Arc<dyn FileFormat>> {
-        Ok(Arc::new(ArrowIpc(ArrowFormat)))
-    }
-
-    fn default(&self) -> Arc<dyn FileFormat> {
-        Arc::new(ArrowIpc(ArrowFormat))
-    }
-}
-
-/// The format of Arrow IPC files and streams.
-#[derive(Debug)]
-struct ArrowIpc(ArrowFormat);
-
 /// Reads the schema from the footer of a file; `None` for a stream.
 async fn footer_schema(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<Option<Schema>> {
-    let place = &file.location;
+    let (place, shown) = (&file.location, shown(file));
     if file.size < TAIL_BYTES || store.get_range(place, 0..MAGIC.len() as u64).await? != MAGIC {
         return Ok(None);
     }
     let corrupt = |why: String| {
         DataFusionError::Execution(format!(
-            "/{place}: {why}; the file is truncated or corrupt, write it again"
+            "{shown}: {why}; the file is truncated or corrupt, write it again"
         ))
     };
     let tail = store.get_range(place, file.size - TAIL_BYTES..file.size).await?;
@@ -222,71 +253,6 @@ async fn footer_schema(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Resul
     Ok(Some(schema))
 }
 
-#[async_trait]
-impl FileFormat for ArrowIpc {
-    async fn infer_schema(
-        &self,
-        state: &dyn Session,
-        store: &Arc<dyn ObjectStore>,
-        objects: &[ObjectMeta],
-    ) -> Result<SchemaRef> {
-        let mut schemas = Vec::new();
-        for object in objects {
-            schemas.push(match footer_schema(store, object).await? {
-                Some(schema) => schema,
-                None => Arc::unwrap_or_clone(
-                    self.0.infer_schema(state, store, std::slice::from_ref(object)).await?,
-                ),
-            });
-        }
-        Ok(Arc::new(Schema::try_merge(schemas)?))
-    }
-
-    fn get_ext(&self) -> String {
-        self.0.get_ext()
-    }
-
-    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
-        self.0.get_ext_with_compression(compression)
-    }
-
-    fn compression_type(&self) -> Option<FileCompressionType> {
-        self.0.compression_type()
-    }
-
-    async fn infer_stats(
-        &self,
-        state: &dyn Session,
-        store: &Arc<dyn ObjectStore>,
-        schema: SchemaRef,
-        object: &ObjectMeta,
-    ) -> Result<Statistics> {
-        self.0.infer_stats(state, store, schema, object).await
-    }
-
-    async fn create_physical_plan(
-        &self,
-        state: &dyn Session,
-        scan: FileScanConfig,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.0.create_physical_plan(state, scan).await
-    }
-
-    async fn create_writer_physical_plan(
-        &self,
-        input: Arc<dyn ExecutionPlan>,
-        state: &dyn Session,
-        sink: FileSinkConfig,
-        order: Option<LexRequirement>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.0.create_writer_physical_plan(input, state, sink, order).await
-    }
-
-    fn file_source(&self, schema: TableSchema) -> Arc<dyn FileSource> {
-        self.0.file_source(schema)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,7 +267,7 @@ mod tests {
         let place = Path::from("a.arrow");
         store.put(&place, bytes.into()).await?;
         let files = [store.head(&place).await?];
-        ArrowIpc(ArrowFormat).infer_schema(&SessionContext::new().state(), &store, &files).await
+        Checked(Arc::new(ArrowFormat)).infer_schema(&SessionContext::new().state(), &store, &files).await
     }
 
     fn batch() -> RecordBatch {

@@ -18,7 +18,6 @@ use datafusion::execution::context::SessionState;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
-use crate::formats::Caught;
 use crate::paths;
 use crate::text;
 
@@ -183,7 +182,7 @@ pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn
     let factory = state
         .get_file_format_factory(kind.format)
         .ok_or_else(|| DataFusionError::Internal(format!("no format {}", kind.format)))?;
-    let format: Arc<dyn FileFormat> = Arc::new(Caught(factory.create(state, &options)?));
+    let format = factory.create(state, &options)?;
     let urls: Vec<_> =
         paths::choose(place, url, all, &kind.extension)?.into_iter().map(with_store_key).collect();
     let extension = if url.is_collection() && urls.len() == 1 { kind.extension } else { String::new() };
