@@ -16,8 +16,8 @@ pub(crate) const TAIL_BYTES: u64 = 10;
 const CONTINUATION: [u8; 4] = [0xff; 4];
 /// Maximum length of a buffer after decompression.
 const MAX_BUFFER_BYTES: u64 = 4 << 30;
-/// Maximum number of values of a column in one batch, since some types store none of them.
-const MAX_ROWS: i64 = 1 << 32;
+/// Number of rows that a batch may have without a stored bit for each: some types store no values.
+const MAX_UNSTORED_ROWS: u64 = 1 << 28;
 
 /// Reads a range of a file; `None` if it is not in memory.
 type Read<'a> = &'a dyn Fn(Range<u64>) -> Option<Bytes>;
@@ -52,7 +52,8 @@ fn check_file(size: u64, read: Read<'_>) -> Result<(), String> {
         let (Some(head_range), Some(body_range)) = (head_range, body_range) else {
             return Err(format!("it claims a block of {head} and {body} bytes at byte {at}"));
         };
-        if let Some(message) = read(head_range) {
+        // The decoder looks for the message in the whole block, even if the length of its head is false.
+        if let Some(message) = read(head_range.start..body_range.end) {
             check_message(&message, body_range, read)?;
         }
     }
@@ -103,43 +104,45 @@ fn check_message(message: &[u8], body: Range<u64>, read: Read<'_>) -> Result<(),
     let Some(message) = parse(message) else { return Ok(()) };
     let dictionary = || message.header_as_dictionary_batch()?.data();
     let Some(batch) = message.header_as_record_batch().or_else(dictionary) else { return Ok(()) };
-    let mut rows = batch.length();
-    for node in batch.nodes().iter().flatten() {
-        rows = rows.max(node.length());
-    }
-    if rows > MAX_ROWS {
-        return Err(format!("it claims {rows} rows in one batch"));
-    }
     let codec = batch.compression().map(|compression| compression.codec());
     let size = body.end - body.start;
+    let mut bytes = 0u64;
     for buffer in batch.buffers().iter().flatten() {
         let Some(stored) = range(buffer.offset(), buffer.length(), size) else {
             let (length, at) = (buffer.length(), buffer.offset());
             return Err(format!("it claims a buffer of {length} bytes at byte {at} of a body of {size}"));
         };
-        if let Some(codec) = codec {
-            check_compressed(codec, body.start + stored.start..body.start + stored.end, read)?;
-        }
+        let stored = body.start + stored.start..body.start + stored.end;
+        bytes += match codec {
+            Some(codec) => check_compressed(codec, stored, read)?,
+            None => stored.end - stored.start,
+        };
+    }
+    let nodes = batch.nodes();
+    let rows = nodes.iter().flatten().map(|node| node.length()).fold(batch.length(), i64::max);
+    if u64::try_from(rows).is_ok_and(|rows| rows > MAX_UNSTORED_ROWS.max(bytes.saturating_mul(8))) {
+        return Err(format!("it claims {rows} rows in a batch of {bytes} bytes"));
     }
     Ok(())
 }
 
-/// Checks the decompressed length of a buffer, which its first eight bytes claim.
-fn check_compressed(codec: CompressionType, stored: Range<u64>, read: Read<'_>) -> Result<(), String> {
+/// Checks the decompressed length of a buffer, which its first eight bytes claim, and returns it.
+fn check_compressed(codec: CompressionType, stored: Range<u64>, read: Read<'_>) -> Result<u64, String> {
     const PREFIX_BYTES: u64 = 8;
-    let Some(compressed) = (stored.end - stored.start).checked_sub(PREFIX_BYTES) else { return Ok(()) };
+    let Some(compressed) = (stored.end - stored.start).checked_sub(PREFIX_BYTES) else { return Ok(0) };
     let prefix = read(stored.start..stored.start + PREFIX_BYTES);
     let Some(claimed) = prefix.and_then(|bytes| Some(i64::from_le_bytes(*bytes.first_chunk()?))) else {
-        return Ok(());
+        return Ok(0);
     };
     // The highest ratio of the codec: bytes of run length in LZ4, blocks of one repeated byte in zstd.
     let ratio = if codec == CompressionType::LZ4_FRAME { 255 } else { 32 << 10 };
     let limit = compressed.saturating_mul(ratio).min(MAX_BUFFER_BYTES);
     // A negative length means that the buffer is not compressed, or is refused by the decoder.
-    if u64::try_from(claimed).is_ok_and(|claimed| claimed > limit) {
+    let claimed = u64::try_from(claimed).unwrap_or(compressed);
+    if claimed > limit {
         return Err(format!("it claims {claimed} bytes for a buffer of {compressed} compressed bytes"));
     }
-    Ok(())
+    Ok(claimed)
 }
 
 #[cfg(test)]
@@ -220,6 +223,43 @@ mod tests {
                 assert!(error.starts_with("it claims 1152921504606846976 bytes for a buffer"), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn false_decompressed_length_is_refused_behind_a_false_length_of_the_head() {
+        let mut bytes = file(Some(CompressionType::ZSTD));
+        let end = bytes.len() - TAIL_BYTES as usize;
+        let start = end - u32::from_le_bytes(*bytes[end..].first_chunk().unwrap()) as usize;
+        let copy = bytes.clone();
+        let block = *root_as_footer(&copy[start..end]).unwrap().recordBatches().unwrap().get(0);
+        let (block_at, head) = (block.offset() as usize, block.metaDataLength());
+        let message = parse(&copy[block_at..]).unwrap();
+        let buffers = message.header_as_record_batch().unwrap().buffers().unwrap();
+        let buffer = buffers.iter().rfind(|buffer| buffer.length() > 8).unwrap();
+        // A head of 8 bytes moves the body back, and with it the claimed length of the last buffer.
+        let head_at = start + copy[start..end].windows(4).rposition(|at| at == head.to_le_bytes()).unwrap();
+        bytes[head_at..head_at + 4].copy_from_slice(&8i32.to_le_bytes());
+        let claim_at = block_at + 8 + buffer.offset() as usize;
+        assert!(claim_at > block_at + head as usize, "within the head");
+        bytes[claim_at..claim_at + 8].copy_from_slice(&(1u64 << 60).to_le_bytes());
+        let error = checked(&bytes).unwrap_err();
+        assert!(error.contains("it claims"), "{error}");
+    }
+
+    #[test]
+    fn false_number_of_rows_is_refused() {
+        let mut bytes = stream(None);
+        // The number of rows stands in the batch, and in the node of each column.
+        let rows = 1000i64.to_le_bytes();
+        let found: Vec<usize> = (0..bytes.len() - 8).filter(|&at| bytes[at..at + 8] == rows).collect();
+        let refused = found.iter().filter(|&&at| {
+            let before: [u8; 8] = *bytes[at..].first_chunk().unwrap();
+            bytes[at..at + 8].copy_from_slice(&(1i64 << 40).to_le_bytes());
+            let error = checked(&bytes).err();
+            bytes[at..at + 8].copy_from_slice(&before);
+            error.is_some_and(|error| error.contains("it claims 1099511627776 rows in a batch of"))
+        });
+        assert!(refused.count() >= 4, "{found:?}");
     }
 
     /// The check must neither panic nor read outside of the file, whatever the damage.
