@@ -59,7 +59,15 @@ fn fuzz_file(test: &'static str, ending: &str, inputs: &Inputs) {
             "SELECT * FROM TABLE WHERE s = 'text 3' OR flag LIMIT 9",
             "SELECT count(*) FROM TABLE",
         ];
-        let accepted = query(&running, random.pick::<&str>(&queries), &path);
+        let sql = random.pick::<&str>(&queries);
+        let accepted = if random.below(4) == 0 {
+            let format = ending[1..].to_uppercase();
+            let create = format!("CREATE EXTERNAL TABLE t{number} STORED AS {format} LOCATION TABLE");
+            let created = query(&running, &create, &path);
+            created && query(&running, &sql.replace("TABLE", &format!("t{number}")), &path)
+        } else {
+            query(&running, sql, &path)
+        };
         fs::remove_file(&path).unwrap();
         accepted
     });

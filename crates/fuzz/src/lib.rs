@@ -52,7 +52,8 @@ fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
 /// (accepted). `test` is the name of the calling test.
 ///
 /// # Panics
-/// If a case fails, or if all of many inputs were refused: the target then checks nothing beyond the door.
+/// If a case fails, or if of many inputs fewer than 1 % were accepted or fewer than 1 % refused: the target then
+/// checks little.
 pub fn fuzz(test: &'static str, mut case: impl FnMut(&mut Random) -> bool) {
     let _running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut run = |seed| {
@@ -77,5 +78,6 @@ pub fn fuzz(test: &'static str, mut case: impl FnMut(&mut Random) -> bool) {
         seed += 1;
     }
     eprintln!("{test}: {seed} inputs, {accepted} accepted");
-    assert!(accepted > 0 || seed < DEFAULT_INPUTS, "{test}: all {seed} inputs were refused");
+    let fewer = accepted.min(seed - accepted);
+    assert!(fewer * 100 >= seed || seed < DEFAULT_INPUTS, "{test}: nearly all inputs had the same outcome");
 }
