@@ -2,7 +2,8 @@
 //!
 //! A snapshot consists of one object for each partition that changed since the previous one, and a line of the
 //! job's manifest, which lists all of its objects with their lengths and checksums. The manifest is written
-//! last, after all parts are durable, and every object is written atomically. Everything that the manifest lists
+//! last, after all parts are durable, and every object is written atomically. A worker syncs the content of its
+//! parts, and the controller the folder of all parts, once for each snapshot. Everything that the manifest lists
 //! therefore exists, whenever a process dies or the power fails. Only then are the objects removed that no kept
 //! snapshot lists. An object whose length or checksum differs is damaged; the job then resumes from the snapshot
 //! before, or starts again.
@@ -46,8 +47,8 @@ pub(crate) struct SnapshotStore {
     place: String,
     prefix: Path,
     objects: Arc<dyn ObjectStore>,
-    /// True if the objects are local files.
-    local: bool,
+    /// The same store, if the objects are local files.
+    local: Option<Arc<LocalStore>>,
     /// Locked by a controller while the job runs.
     lock_file: OnceLock<File>,
     runtime: Arc<Runtime>,
@@ -68,11 +69,10 @@ impl SnapshotStore {
         let url = &snapshots.place;
         let place = format!("{}{}", pellucid_storage::name(url), url.path());
         let wrong = |cause: String| JobError::Snapshot { place: place.clone(), cause };
-        let local = url.scheme() == "file";
-        let objects: Arc<dyn ObjectStore> = if local {
-            Arc::new(LocalStore::durable())
-        } else {
-            pellucid_storage::open(url).map_err(|error| wrong(error.to_string()))?
+        let local = (url.scheme() == "file").then(|| Arc::new(LocalStore::durable()));
+        let objects: Arc<dyn ObjectStore> = match &local {
+            Some(local) => local.clone(),
+            None => pellucid_storage::open(url).map_err(|error| wrong(error.to_string()))?,
         };
         let prefix = Path::from_url_path(url.path()).map_err(|error| wrong(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -147,28 +147,28 @@ impl SnapshotStore {
     /// If another process is running the job there, the folder cannot be read or written, or another version
     /// wrote the snapshots.
     pub fn resume(&self, plan: &Plan) -> Result<Vec<Manifest>, JobError> {
-        if self.local {
-            self.lock(plan)?;
+        if let Some(local) = &self.local {
+            self.lock(local, plan)?;
         }
         let snapshots = self.read_manifest(plan)?;
         let probe = self.path(&format!("{}/probe", crate::thread::parts_folder(plan)));
         let write = self.runtime.block_on(self.objects.put(&probe, Vec::new().into()));
         write.map_err(|error| self.wrong(&error))?;
         self.remove([probe]);
-        if self.local {
-            self.remove_leftovers(plan, &snapshots);
+        if let Some(local) = &self.local {
+            self.remove_leftovers(local, plan, &snapshots);
         }
         Ok(snapshots)
     }
 
-    /// Returns the file of a local object.
-    fn file(&self, object: &str) -> Result<std::path::PathBuf, JobError> {
-        LocalStore::default().path(&self.path(object)).map_err(|error| self.wrong(&error))
+    /// Returns the file of an object.
+    fn file(&self, local: &LocalStore, object: &str) -> Result<std::path::PathBuf, JobError> {
+        local.path(&self.path(object)).map_err(|error| self.wrong(&error))
     }
 
     /// Locks the folder of a plan's job until this store is dropped or the process ends.
-    fn lock(&self, plan: &Plan) -> Result<(), JobError> {
-        let path = self.file(&format!("{}/lock", crate::thread::folder(plan)))?;
+    fn lock(&self, local: &LocalStore, plan: &Plan) -> Result<(), JobError> {
+        let path = self.file(local, &format!("{}/lock", crate::thread::folder(plan)))?;
         let open = || {
             path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
             File::options().create(true).truncate(false).write(true).open(&path)
@@ -231,9 +231,17 @@ impl SnapshotStore {
         let place = || self.place.clone();
         let bytes =
             manifest::encode(snapshots).map_err(|cause| JobError::Snapshot { place: place(), cause })?;
+        self.sync_folder(&crate::thread::parts_folder(plan))?;
         let path = self.manifest_path(plan);
         let put = self.objects.put(&path, bytes.into());
-        self.runtime.block_on(put).map(|_| ()).map_err(|error| self.wrong(&error))
+        self.runtime.block_on(put).map_err(|error| self.wrong(&error))?;
+        self.sync_folder(&crate::thread::folder(plan))
+    }
+
+    /// Makes the objects directly in a folder durable. Those of other stores are durable once they are written.
+    fn sync_folder(&self, folder: &str) -> Result<(), JobError> {
+        let synced = self.local.as_ref().map_or(Ok(()), |local| local.sync_folder(&self.path(folder)));
+        synced.map_err(|error| self.wrong(&error))
     }
 
     /// Deletes objects.
@@ -253,11 +261,11 @@ impl SnapshotStore {
     }
 
     /// Deletes the files of unfinished snapshots, left by a process that was killed.
-    fn remove_leftovers(&self, plan: &Plan, snapshots: &[Manifest]) {
+    fn remove_leftovers(&self, local: &LocalStore, plan: &Plan, snapshots: &[Manifest]) {
         let folder = crate::thread::parts_folder(plan);
         let kept = objects(plan, snapshots);
         // The folder was written just now. A file that cannot be removed only takes space.
-        let Ok(files) = self.file(&folder).map(std::fs::read_dir) else { return };
+        let Ok(files) = self.file(local, &folder).map(std::fs::read_dir) else { return };
         for file in files.into_iter().flatten().flatten() {
             if !kept.contains(&format!("{folder}/{}", file.file_name().to_string_lossy())) {
                 let _ = std::fs::remove_file(file.path());

@@ -35,10 +35,20 @@ pub struct LocalStore {
 }
 
 impl LocalStore {
-    /// Returns a store whose puts are durable: when a put returns, the object and its folders survive a
-    /// power failure. Multipart uploads, copies and renames are not synced.
+    /// Returns a store whose puts survive a power failure, each from the next [`LocalStore::sync_folder`] of its
+    /// folder on: the content is synced before the object appears. Multipart uploads, copies and renames are not
+    /// synced.
     pub fn durable() -> Self {
         Self { durable: true, ..Self::default() }
+    }
+
+    /// Syncs the names of the objects directly in a folder, which may be many.
+    ///
+    /// # Errors
+    /// Returns an error if the folder cannot be opened or synced.
+    pub fn sync_folder(&self, folder: &Path) -> Result<()> {
+        let path = self.path(folder)?;
+        sync_folder(&path).map_err(|e| failed(&path, e))
     }
 
     /// Returns the file path of a location.
@@ -100,12 +110,12 @@ fn read_exactly(file: &File, path: &std::path::Path, range: Range<u64>) -> Resul
     read().map_err(|e| failed(path, e))
 }
 
-/// Writes a file that appears complete or not at all, and syncs it and its folders.
+/// Writes a file that appears complete or not at all, and syncs it, but not the folder that holds it.
 fn write_durably(path: &std::path::Path, payload: &PutPayload) -> io::Result<()> {
     create_folders(path.parent().ok_or(io::ErrorKind::InvalidFilename)?)?;
     let mut file = WholeFile::create(path)?;
     payload.iter().try_for_each(|part| file.write_all(part))?;
-    file.publish()
+    file.publish_before_folder()
 }
 
 /// Creates a folder and its missing parents, and syncs each parent that got a new entry.
@@ -271,6 +281,7 @@ mod tests {
             store.put(&location(&file), content.into()).await.unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), content);
         }
+        store.sync_folder(&location(file.parent().unwrap())).unwrap();
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1 + 3);
         let error = store.put(&location(&file.join("below")), "x".into()).await.unwrap_err().to_string();
         assert!(error.contains("folders/part/below"), "{error}");

@@ -152,8 +152,8 @@ impl Pending {
         }
     }
 
-    /// Syncs with `sync`, renames, and syncs the folder. A second call has no effect.
-    fn publish(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    /// Syncs with `sync` and renames. A second call has no effect.
+    fn rename(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = lock(&self.state);
         match *state {
             State::Open => {}
@@ -164,6 +164,12 @@ impl Pending {
         fs::rename(&self.temporary, &self.target)?;
         *state = State::Published;
         self.forget();
+        Ok(())
+    }
+
+    /// Renames as [`Pending::rename`] does, and syncs the folder.
+    fn publish(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        self.rename(sync)?;
         sync_folder(self.target.parent().unwrap_or(Path::new("/")))
     }
 
@@ -187,14 +193,22 @@ impl Drop for Pending {
     }
 }
 
+/// Where the content of a [`WholeFile`] goes.
+#[derive(Debug)]
+enum Destination {
+    /// A temporary file, until it is published.
+    Pending(Pending),
+    /// The file itself, whose entry is in this folder.
+    InPlace { folder: PathBuf },
+    /// A device, a pipe or an open file.
+    Direct,
+}
+
 /// A file that appears when it is published, and is removed if it is dropped before that.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
-    /// `None` for a device, a pipe, an open file, or a file that grows in place.
-    pending: Option<Pending>,
-    /// Folder of a file that grows in place.
-    folder: Option<PathBuf>,
+    destination: Destination,
 }
 
 impl WholeFile {
@@ -206,7 +220,7 @@ impl WholeFile {
         let Some(target) = target(path)? else {
             let regular = fs::metadata(path).is_ok_and(|found| found.is_file());
             let file = File::options().write(true).append(regular).open(path)?;
-            return Ok(WholeFile { file, pending: None, folder: None });
+            return Ok(WholeFile { file, destination: Destination::Direct });
         };
         let replaced = fs::metadata(&target).ok();
         if replaced.as_ref().is_some_and(Metadata::is_dir) {
@@ -217,7 +231,7 @@ impl WholeFile {
             File::options().write(true).create_new(true).mode(mode).open(temporary)
         })?;
         replaced.map_or(Ok(()), |replaced| inherit(&file, &replaced))?;
-        Ok(WholeFile { file, pending: Some(pending), folder: None })
+        Ok(WholeFile { file, destination: Destination::Pending(pending) })
     }
 
     /// Creates a file that others can read while it is written. One that replaces a file with content, however,
@@ -232,7 +246,9 @@ impl WholeFile {
             }
             target => {
                 let folder = target.as_deref().and_then(Path::parent).map(Path::to_path_buf);
-                Ok(WholeFile { file: File::create(path)?, pending: None, folder })
+                let destination =
+                    folder.map_or(Destination::Direct, |folder| Destination::InPlace { folder });
+                Ok(WholeFile { file: File::create(path)?, destination })
             }
         }
     }
@@ -244,7 +260,10 @@ impl WholeFile {
 
     /// Returns the absolute path of the file to replace; `None` if the file is written directly.
     pub fn target(&self) -> Option<&Path> {
-        self.pending.as_ref().map(|pending| pending.target.as_path())
+        match &self.destination {
+            Destination::Pending(pending) => Some(&pending.target),
+            _ => None,
+        }
     }
 
     /// Syncs the file and makes it appear. A second call has no effect.
@@ -253,16 +272,31 @@ impl WholeFile {
     /// Returns an error if an operation fails or the file was discarded. The target is then unchanged, unless
     /// only the sync of its folder failed.
     pub fn publish(&self) -> io::Result<()> {
-        match (&self.pending, &self.folder) {
-            (Some(pending), _) => pending.publish(|| self.file.sync_all()),
-            (None, Some(folder)) => self.file.sync_all().and_then(|()| sync_folder(folder)),
-            (None, None) => Ok(()),
+        match &self.destination {
+            Destination::Pending(pending) => pending.publish(|| self.file.sync_all()),
+            Destination::InPlace { folder } => self.file.sync_all().and_then(|()| sync_folder(folder)),
+            Destination::Direct => Ok(()),
+        }
+    }
+
+    /// Publishes as [`WholeFile::publish`] does, but leaves it to the caller to sync the folder, perhaps once for many
+    /// files. Until then, a power failure may take the file back.
+    ///
+    /// # Errors
+    /// Returns an error as [`WholeFile::publish`] does.
+    pub fn publish_before_folder(&self) -> io::Result<()> {
+        match &self.destination {
+            Destination::Pending(pending) => pending.rename(|| self.file.sync_all()),
+            Destination::InPlace { .. } => self.file.sync_all(),
+            Destination::Direct => Ok(()),
         }
     }
 
     /// Removes the temporary file unless it was published.
     pub fn discard(&self) {
-        self.pending.iter().for_each(Pending::discard);
+        if let Destination::Pending(pending) = &self.destination {
+            pending.discard();
+        }
     }
 }
 
