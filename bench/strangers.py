@@ -2,9 +2,11 @@
 
 `flood` keeps 300 connections open, spread over the ports, and opens each again when it is refused. A third sends
 nothing, a third sends random bytes, and a third sends the start of a handshake slowly. `beside` runs it in a
-process of the lowest priority, so that it takes no time from the job itself.
+process of the lowest priority. Even so it needs part of a core, so `decoy` gives it ports of another process instead:
+a job that the strangers do not reach is the baseline of one that they reach.
 """
 
+import collections
 import heapq
 import multiprocessing
 import os
@@ -19,6 +21,8 @@ from pathlib import Path
 CONNECTIONS = 300
 # Time before a refused stranger connects again (so at most 300 connections a second), and between the bytes of a slow handshake.
 AGAIN_S, SLOW_S = 1.0, 0.1
+# Connections that the decoy keeps, and its pause after each that it closes, as a job does.
+KEPT, REFUSAL_S = 64, 0.005
 # Starts of handshakes, without and with encryption, and the first bytes of a TLS handshake.
 SLOW = b"PLCDITR5\x00", b"PLCDITR5\x01\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 LISTENING = "0A"
@@ -138,6 +142,35 @@ def beside(ports: list[int]) -> Iterator:
     process.start()
     try:
         yield opened
+    finally:
+        stop.set()
+        process.join()
+
+
+def _accept(stop, connection) -> None:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    connection.send([listener.getsockname()[1] for listener in listeners])
+    selector = selectors.DefaultSelector()
+    for listener in listeners:
+        selector.register(listener, selectors.EVENT_READ, collections.deque())
+    while not stop.is_set():
+        for key, _ in selector.select(0.05):
+            key.data.append(key.fileobj.accept()[0])
+            if len(key.data) > KEPT:
+                key.data.popleft().close()
+                time.sleep(REFUSAL_S)
+
+
+@contextmanager
+def decoy() -> Iterator[list[int]]:
+    """Yields three ports of a process that accepts connections, keeps some, and closes the oldest of the others."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    stop = context.Event()
+    process = context.Process(target=_accept, args=(stop, there), daemon=True)
+    process.start()
+    try:
+        yield here.recv()
     finally:
         stop.set()
         process.join()
