@@ -443,8 +443,20 @@ def test_jar_targets_java_11_and_has_no_dependencies():
             assert int.from_bytes(jar.read(name)[6:8], "big") <= 55, name
 
 
+MISSING = [
+    "core/Tuner",
+    "core/Memory",
+    "metrics/ThreadClock",
+    "driver/StageSite",
+    "shuffle/StageShuffles",
+    "io/LocalFiles",
+    "io/MeasuredInput",
+    "io/MeasuredOutput",
+]
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["core/Tuner", "core/Memory", "ThreadClock", "StageSite", "StageShuffles", "LocalFiles", "MeasuredInput", "MeasuredOutput"])
+@pytest.mark.parametrize("name", MISSING)
 def test_missing_class_disables_the_plugin_and_not_the_job(data, tmp_path, name):
     """Simulates an unknown version of Spark or Hadoop."""
     folder = small(data, tmp_path / "data")

@@ -3,6 +3,9 @@ package org.pellucid.spark;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.SparkPlugin;
+import org.pellucid.spark.compat.Failsafe;
+import org.pellucid.spark.driver.PellucidDriver;
+import org.pellucid.spark.executor.PellucidExecutor;
 
 /**
  * The plugin that {@code spark.plugins} names. {@code spark.pellucid.mode} selects what it does:

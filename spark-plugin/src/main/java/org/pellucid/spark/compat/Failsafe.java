@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.compat;
 
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -11,11 +11,11 @@ import org.slf4j.LoggerFactory;
  *
  * <p>Every callback from Spark, and all work around a read or a write, runs in {@link #guard}.
  */
-final class Failsafe {
-    static final Logger LOG = LoggerFactory.getLogger("org.pellucid.spark");
+public final class Failsafe {
+    public static final Logger LOG = LoggerFactory.getLogger("org.pellucid.spark");
 
     /** A part of the plugin that may throw anything. */
-    interface Part {
+    public interface Part {
         void run() throws Exception;
     }
 
@@ -27,17 +27,17 @@ final class Failsafe {
      * @param faults names of guarded parts that must throw, for tests
      * @param open opens all gates after a failure
      */
-    Failsafe(Set<String> faults, Runnable open) {
+    public Failsafe(Set<String> faults, Runnable open) {
         this.faults = faults;
         this.open = open;
     }
 
-    boolean isTripped() {
+    public boolean isTripped() {
         return tripped.get();
     }
 
     /** Runs a part unless one failed before. An interrupt stays set and does not count as a failure. */
-    void guard(String name, Part part) {
+    public void guard(String name, Part part) {
         if (tripped.get()) {
             return;
         }
@@ -56,7 +56,7 @@ final class Failsafe {
     }
 
     /** Reports a failure in a part that must run even after an earlier failure, such as releasing a permit. */
-    void trip(String name, Throwable failure) {
+    public void trip(String name, Throwable failure) {
         if (tripped.compareAndSet(false, true)) {
             LOG.error("Pellucid failed in {} and is off in this process; the job goes on without it", name, failure);
         }

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.compat;
 
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Method;
@@ -13,11 +13,10 @@ import org.apache.spark.SparkContext;
  * task Spark logs one line ("Ignoring update with state FINISHED for TID -1"). Nothing else depends on that
  * number: dynamic allocation and barrier checks use the executor's cores.
  *
- * <p>This is the only class that calls what differs between versions here: cores are Int in 3.5 and 4.0 and
- * BigDecimal in 4.3. It uses only Spark's names, looked up on first use; if one is missing, the executors'
- * gates work without it.
+ * <p>The message differs between versions: cores are Int in 3.5 and 4.0 and BigDecimal in 4.3. This class uses
+ * only Spark's names, looked up on first use; if one is missing, the executors' gates work without it.
  */
-final class SchedulerSlots {
+public final class SchedulerSlots {
     private static final String BACKEND = "org.apache.spark.scheduler.cluster.CoarseGrainedSchedulerBackend";
     private static final String UPDATE =
         "org.apache.spark.scheduler.cluster.CoarseGrainedClusterMessages$StatusUpdate";
@@ -35,7 +34,7 @@ final class SchedulerSlots {
     /**
      * @throws ReflectiveOperationException if this Spark's scheduler is not one of the known ones
      */
-    SchedulerSlots(SparkContext context) throws ReflectiveOperationException {
+    public SchedulerSlots(SparkContext context) throws ReflectiveOperationException {
         backend = SparkContext.class.getMethod("schedulerBackend").invoke(context);
         available = backend.getClass().getMethod("getExecutorAvailableCpus", String.class);
         endpoint = backend.getClass().getMethod("driverEndpoint").invoke(backend);
@@ -55,7 +54,7 @@ final class SchedulerSlots {
     }
 
     /** Returns true if the master sends tasks to executors, which {@code local[n]} does not. */
-    static boolean sendsTasks(SparkContext context) throws ReflectiveOperationException {
+    public static boolean sendsTasks(SparkContext context) throws ReflectiveOperationException {
         Object backend = SparkContext.class.getMethod("schedulerBackend").invoke(context);
         for (Class<?> type = backend == null ? null : backend.getClass(); type != null; type = type.getSuperclass()) {
             if (type.getName().equals(BACKEND)) {
@@ -70,13 +69,13 @@ final class SchedulerSlots {
      * none of its cores as free; when the executor registers, Spark counts all of them and drops earlier
      * changes. Also returns false while all cores are in use.
      */
-    boolean hasFreeCores(String executor) throws ReflectiveOperationException {
+    public boolean hasFreeCores(String executor) throws ReflectiveOperationException {
         scala.Option<?> cores = (scala.Option<?>) available.invoke(backend, executor);
         return cores.isDefined() && Double.parseDouble(cores.get().toString()) > 0;
     }
 
     /** Adds this many free cores to the executor; negative to remove some. */
-    void addFreeCores(String executor, int cores) throws ReflectiveOperationException {
+    public void addFreeCores(String executor, int cores) throws ReflectiveOperationException {
         send.invoke(endpoint, update.newInstance(executor, -1L, finished, emptyBuffer, coresValue(coresType, cores), noResources));
     }
 

@@ -1,14 +1,14 @@
-package org.pellucid.spark;
+package org.pellucid.spark.core;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
 
 /** A map that keeps the most recently used entries, such as those of stages, whose end an executor does not see. */
-final class BoundedMap<K, V> extends LinkedHashMap<K, V> {
+public final class BoundedMap<K, V> extends LinkedHashMap<K, V> {
     private static final long serialVersionUID = 1;
     private final int capacity;
 
-    BoundedMap(int capacity) {
+    public BoundedMap(int capacity) {
         super(16, 0.75f, true);
         this.capacity = capacity;
     }

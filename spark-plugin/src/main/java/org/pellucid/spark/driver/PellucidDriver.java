@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.driver;
 
 import java.io.IOException;
 import java.nio.file.Path;
@@ -21,7 +21,15 @@ import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.cluster.ExecutorInfo;
+import org.pellucid.spark.compat.CompatibilityCheck;
+import org.pellucid.spark.compat.Failsafe;
+import org.pellucid.spark.compat.SchedulerSlots;
+import org.pellucid.spark.core.BoundedMap;
 import org.pellucid.spark.core.Memory;
+import org.pellucid.spark.metrics.Accumulables;
+import org.pellucid.spark.metrics.TaskMeter;
+import org.pellucid.spark.settings.Settings;
+import org.pellucid.spark.shuffle.StageShuffles;
 
 /**
  * The driver's side of the plugin. Registers the accumulators, stores what stages found, and adjusts
@@ -32,9 +40,7 @@ import org.pellucid.spark.core.Memory;
  * a task that takes more cores than an executor has left would never be sent. While a job with the plugin
  * off runs, every executor has exactly its own slots.
  */
-final class PellucidDriver implements DriverPlugin {
-    /** Key of the serialised accumulators for the executors. Executors without it do nothing. */
-    static final String ACCUMULABLES = "accumulables";
+public final class PellucidDriver implements DriverPlugin {
     private static final String[] UNKNOWN = {};
     /** Maximum number of stages whose site is kept. */
     private static final int MAX_STAGES = 1000;
@@ -129,7 +135,7 @@ final class PellucidDriver implements DriverPlugin {
         CompatibilityCheck.of(context.version(), shuffle, plugins).forEach(Failsafe.LOG::warn);
         context.addSparkListener(settings.mode == Settings.Mode.MEASURE ? new ExecutorListener() : new StageListener());
         accumulables = Accumulables.register(context);
-        forExecutors.put(ACCUMULABLES, accumulables.serialised());
+        forExecutors.put(Accumulables.KEY, accumulables.serialised());
         if (settings.memory != null) {
             try {
                 memory.load(Path.of(settings.memory));

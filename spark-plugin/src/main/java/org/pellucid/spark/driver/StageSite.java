@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.driver;
 
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.storage.RDDInfo;
+import org.pellucid.spark.compat.SparkLists;
 import org.pellucid.spark.core.Memory;
 
 /**
@@ -16,9 +17,6 @@ import org.pellucid.spark.core.Memory;
  * <p>The call sites of SQL stages are all the same line of Spark or of a notebook, so operators and
  * statement tell them apart. Spark lists a stage's data sets in the changing order of a hash set; their ids
  * are in order of creation.
- *
- * <p>This is the only class that reads Spark's lists. Seq is a different class in Scala 2.12 and 2.13, so
- * methods that return one are looked up by name.
  */
 final class StageSite {
     private final Memory.StageKey key;
@@ -29,26 +27,7 @@ final class StageSite {
      * @param statement the shape of the stage's SQL statement; empty if it has none
      */
     static StageSite of(StageInfo stage, String statement) throws ReflectiveOperationException {
-        return new StageSite(stage.name(), stage.numTasks(), rdds(stage), statement);
-    }
-
-    /** Returns the stage's data sets. */
-    static List<RDDInfo> rdds(StageInfo stage) throws ReflectiveOperationException {
-        List<RDDInfo> rdds = new ArrayList<>();
-        list(stage, "rddInfos").forEach(each -> rdds.add((RDDInfo) each));
-        return rdds;
-    }
-
-    /** Calls a method without arguments that returns a Seq, and copies the result. */
-    static List<Object> list(Object of, String method) throws ReflectiveOperationException {
-        List<Object> list = new ArrayList<>();
-        Object found = of.getClass().getMethod(method).invoke(of);
-        Object iterator = Class.forName("scala.collection.Iterable").getMethod("iterator").invoke(found);
-        scala.collection.Iterator<?> each = (scala.collection.Iterator<?>) iterator;
-        while (each.hasNext()) {
-            list.add(each.next());
-        }
-        return list;
+        return new StageSite(stage.name(), stage.numTasks(), SparkLists.rdds(stage), statement);
     }
 
     /** Like {@link #of}, from the parts of a description; the data sets may be in any order. */

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.driver;
 
 import java.util.LinkedHashMap;
 import java.util.Map;

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.executor;
 
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.RejectedExecutionException;
@@ -7,9 +7,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import org.apache.spark.api.plugin.PluginContext;
+import org.pellucid.spark.compat.Failsafe;
 import org.pellucid.spark.core.Memory;
 import org.pellucid.spark.core.Reason;
 import org.pellucid.spark.core.Tuner;
+import org.pellucid.spark.settings.Settings;
 
 /**
  * An executor's client for the plugin's driver side. Reports the executor's cores and wanted tasks, and
@@ -153,7 +155,7 @@ final class DriverClient implements Tuner.Listener {
         }, "stage", stageId(stage), spark.executorID());
     }
 
-    /** Requests the shuffles that a stage reads ({@link StageShuffles}); completes with an empty array if unknown. */
+    /** Requests the shuffles that a stage reads; completes with an empty array if unknown. */
     CompletableFuture<String[]> shuffles(long stage) {
         CompletableFuture<String[]> answer = new CompletableFuture<>();
         ask(MAX_RETRIES, answer::complete, "shuffles", stageId(stage));

@@ -1,7 +1,5 @@
-package org.pellucid.spark;
+package org.pellucid.spark.executor;
 
-import com.codahale.metrics.Gauge;
-import com.codahale.metrics.MetricRegistry;
 import java.io.IOException;
 import java.util.Base64;
 import java.util.Collections;
@@ -11,18 +9,31 @@ import java.util.Set;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.atomic.LongAdder;
-import java.util.function.LongSupplier;
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskFailedReason;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
 import org.apache.spark.util.TaskCompletionListener;
-import org.pellucid.spark.Accumulables.Name;
+import org.pellucid.spark.compat.Failsafe;
+import org.pellucid.spark.core.BoundedMap;
+import org.pellucid.spark.core.Controller;
 import org.pellucid.spark.core.Cores;
 import org.pellucid.spark.core.DiskQueue;
 import org.pellucid.spark.core.Reason;
 import org.pellucid.spark.core.Tuner;
+import org.pellucid.spark.io.Disks;
+import org.pellucid.spark.io.FileIo;
+import org.pellucid.spark.io.FileTotals;
+import org.pellucid.spark.io.LocalFiles;
+import org.pellucid.spark.metrics.Accumulables;
+import org.pellucid.spark.metrics.Accumulables.Name;
+import org.pellucid.spark.metrics.Gauges;
+import org.pellucid.spark.metrics.TaskMeter;
+import org.pellucid.spark.metrics.ThreadClock;
+import org.pellucid.spark.settings.Settings;
+import org.pellucid.spark.shuffle.ShuffleFiles;
+import org.pellucid.spark.shuffle.ShuffleReads;
 
 /**
  * The executor's side of the plugin: the gate, the task meters, and the file system.
@@ -31,16 +42,17 @@ import org.pellucid.spark.core.Tuner;
  * at the gate holds nothing. Its permit is returned when Spark completes the task, or at the latest when its
  * thread learns the outcome or starts the next task.
  */
-final class PellucidExecutor implements ExecutorPlugin {
+public final class PellucidExecutor implements ExecutorPlugin {
     private static final int MAX_STAGES = 1000;
 
     private PluginContext spark;
+    private Gauges gauges;
     private Settings settings;
     private Failsafe failsafe;
     private Tuner tuner;
     private volatile Cores cores;
     private Disks disks;
-    private volatile FileIo files;
+    private final FileTotals files = new FileTotals();
     private ShuffleFiles shuffles;
     private DriverClient driver;
     private byte[] accumulables;
@@ -55,7 +67,7 @@ final class PellucidExecutor implements ExecutorPlugin {
     @Override
     public void init(PluginContext context, Map<String, String> fromDriver) {
         spark = context;
-        String template = fromDriver.get(PellucidDriver.ACCUMULABLES);
+        String template = fromDriver.get(Accumulables.KEY);
         failsafe = new Failsafe(Set.of(), this::openGates);
         if (template == null) {
             return; // the driver has logged the reason
@@ -68,6 +80,7 @@ final class PellucidExecutor implements ExecutorPlugin {
     }
 
     private void begin(String template) throws IOException {
+        gauges = new Gauges(spark.metricRegistry());
         background = Executors.newSingleThreadScheduledExecutor(task -> {
             Thread thread = new Thread(task, "pellucid");
             thread.setDaemon(true);
@@ -76,17 +89,17 @@ final class PellucidExecutor implements ExecutorPlugin {
         driver = new DriverClient(spark, background);
         tuner = new Tuner(settings.tuning, System::nanoTime, driver);
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            disks = new Disks(settings, this::newDisk);
+            disks = new Disks(settings.disks, settings.diskMax, () -> Controller.ofMonotasks(
+                settings.tuning.policy, settings.diskMin, settings.diskMax, settings.tuning.gain), this::newDisk);
         }
         driver.begin(this, tuner, failsafe, settings.mode);
-        files = new FileIo(failsafe, null, null, () -> 1);
         String problem = LocalFiles.install(spark.conf(), settings.mode == Settings.Mode.MONOTASKS);
         if (problem != null) {
             Failsafe.LOG.warn("Pellucid cannot measure reads and writes of files: {}", problem);
         } else if (settings.mode != Settings.Mode.MONOTASKS) {
-            FileIo.install(files);
+            FileIo.install(new FileIo(failsafe, files));
         }
-        gauges(spark.metricRegistry());
+        addGauges();
         accumulables = Base64.getDecoder().decode(template);
         Failsafe.LOG.info("Pellucid: mode {}", settings.mode);
     }
@@ -94,10 +107,10 @@ final class PellucidExecutor implements ExecutorPlugin {
     /** Sets the executor's cores. In {@code monotasks} mode, cores and files are gated from now on. */
     void coresKnown(int count) {
         if (settings.mode == Settings.Mode.MONOTASKS) {
-            FileIo io = new FileIo(failsafe, new Cores(count, settings.tuning.patienceNs), disks, () -> slotsWanted(driver.ownSlots()));
-            shuffles = new ShuffleFiles(io, driver, () -> slotsWanted(driver.ownSlots()));
-            files = io;
-            cores = io.cores;
+            Cores gate = new Cores(count, settings.tuning.patienceNs);
+            FileIo io = new FileIo(failsafe, files, gate, disks, () -> slotsWanted(driver.ownSlots()));
+            shuffles = new ShuffleFiles(io, driver::shuffles, () -> slotsWanted(driver.ownSlots()));
+            cores = gate;
             FileIo.install(io);
         }
     }
@@ -112,14 +125,13 @@ final class PellucidExecutor implements ExecutorPlugin {
 
     private void newDisk(String name, DiskQueue disk) {
         String plain = "disk." + name.replaceAll("[^A-Za-z0-9_-]+", " ").trim().replace(' ', '_');
-        MetricRegistry registry = spark.metricRegistry();
-        while (registry.getGauges().containsKey(plain + ".permits")) {
+        while (gauges.contains(plain + ".permits")) {
             plain += "_";
         }
-        gauge(registry, plain + ".permits", disk::permits);
-        gauge(registry, plain + ".reason", () -> disk.reason().code);
-        gauge(registry, plain + ".peak", disk::peak);
-        gauge(registry, plain + ".over", disk::over);
+        gauges.add(plain + ".permits", disk::permits);
+        gauges.add(plain + ".reason", () -> disk.reason().code);
+        gauges.add(plain + ".peak", disk::peak);
+        gauges.add(plain + ".over", disk::over);
         driver.slotsChanged();
     }
 
@@ -282,34 +294,30 @@ final class PellucidExecutor implements ExecutorPlugin {
         }
     }
 
-    private void gauges(MetricRegistry registry) {
-        gauge(registry, "slots", () -> driver.slots());
-        gauge(registry, "tasks.running", tuner::running);
-        gauge(registry, "tasks.waiting", tuner::waiting);
-        gauge(registry, "stage", () -> tuner.latestStage() < 0 ? -1 : tuner.latestStage() >> 32);
-        gauge(registry, "concurrency", () -> tuner.concurrency(tuner.latestStage()));
-        gauge(registry, "reason", () -> {
+    private void addGauges() {
+        gauges.add("slots", () -> driver.slots());
+        gauges.add("tasks.running", tuner::running);
+        gauges.add("tasks.waiting", tuner::waiting);
+        gauges.add("stage", () -> tuner.latestStage() < 0 ? -1 : tuner.latestStage() >> 32);
+        gauges.add("concurrency", () -> tuner.concurrency(tuner.latestStage()));
+        gauges.add("reason", () -> {
             Reason reason = tuner.reason(tuner.latestStage());
             return reason == null ? 0 : reason.code;
         });
-        gauge(registry, "index.ns2_per_mb", () -> lastIndex);
-        gauge(registry, "read.bytes", () -> files.readBytes.sum());
-        gauge(registry, "read.wait_ns", () -> files.readWaitNs.sum());
-        gauge(registry, "write.bytes", () -> files.writeBytes.sum());
-        gauge(registry, "write.wait_ns", () -> files.writeWaitNs.sum());
-        gauge(registry, "queue_ns", queuedNs::sum);
-        gauge(registry, "shuffle.read.bytes", () -> files.shuffleReadBytes.sum());
-        gauge(registry, "off", () -> failsafe.isTripped() ? 1 : 0);
+        gauges.add("index.ns2_per_mb", () -> lastIndex);
+        gauges.add("read.bytes", files::readBytes);
+        gauges.add("read.wait_ns", files::readWaitNs);
+        gauges.add("write.bytes", files::writeBytes);
+        gauges.add("write.wait_ns", files::writeWaitNs);
+        gauges.add("queue_ns", queuedNs::sum);
+        gauges.add("shuffle.read.bytes", files::shuffleReadBytes);
+        gauges.add("off", () -> failsafe.isTripped() ? 1 : 0);
         if (disks != null) {
-            gauge(registry, "cores.held", () -> cores == null ? 0 : cores.holders());
-            gauge(registry, "disk.running", () -> disks.all().stream().mapToInt(DiskQueue::running).sum());
-            gauge(registry, "disk.waiting", () -> disks.all().stream().mapToInt(DiskQueue::waiting).sum());
-            gauge(registry, "disk.permits", () -> disks.all().stream().mapToInt(DiskQueue::permits).sum());
-            gauge(registry, "disk.peak", () -> disks.all().stream().mapToInt(DiskQueue::peak).max().orElse(0));
+            gauges.add("cores.held", () -> cores == null ? 0 : cores.holders());
+            gauges.add("disk.running", () -> disks.all().stream().mapToInt(DiskQueue::running).sum());
+            gauges.add("disk.waiting", () -> disks.all().stream().mapToInt(DiskQueue::waiting).sum());
+            gauges.add("disk.permits", () -> disks.all().stream().mapToInt(DiskQueue::permits).sum());
+            gauges.add("disk.peak", () -> disks.all().stream().mapToInt(DiskQueue::peak).max().orElse(0));
         }
-    }
-
-    private static void gauge(MetricRegistry registry, String name, LongSupplier value) {
-        registry.register(name, (Gauge<Long>) value::getAsLong);
     }
 }

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.io;
 
 import java.io.File;
 import java.io.IOException;
@@ -7,34 +7,42 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.BiConsumer;
+import java.util.function.Supplier;
+import java.util.stream.Collectors;
 import org.pellucid.spark.core.Controller;
 import org.pellucid.spark.core.DiskQueue;
 
 /**
- * An executor's disks in {@code monotasks} mode, each with its queue. Disks come from
- * {@code spark.pellucid.disks}, or else from the mounted file systems as files are first used.
+ * An executor's disks in {@code monotasks} mode, each with its queue. A disk is a folder that the user names, or
+ * else a mounted file system, once a file on it is used.
  */
-final class Disks {
+public final class Disks {
     /** Maximum number of folders whose disk is cached; a lookup takes a system call or two. */
     private static final int MAX_FOLDERS = 4096;
 
-    private final Settings settings;
+    private final List<String> folders;
+    private final int maxPermits;
+    private final Supplier<Controller> controllers;
     private final BiConsumer<String, DiskQueue> onNewDisk;
     private final Map<String, DiskQueue> queues = new LinkedHashMap<>();
     private final Map<String, DiskQueue> byFolder = new ConcurrentHashMap<>();
 
     /**
+     * @param folders one per disk; other files belong to the disk of their mounted file system
+     * @param maxPermits maximum permits of a disk
+     * @param controllers creates the controller of a disk's permits
      * @param onNewDisk called for each new disk
      */
-    Disks(Settings settings, BiConsumer<String, DiskQueue> onNewDisk) {
-        this.settings = settings;
+    public Disks(List<String> folders, int maxPermits, Supplier<Controller> controllers, BiConsumer<String, DiskQueue> onNewDisk) {
+        this.folders = folders.stream().map(folder -> folder.endsWith("/") ? folder : folder + "/").collect(Collectors.toList());
+        this.maxPermits = maxPermits;
+        this.controllers = controllers;
         this.onNewDisk = onNewDisk;
-        for (String folder : settings.disks) {
-            queue(folder.endsWith("/") ? folder : folder + "/");
-        }
+        this.folders.forEach(this::queue);
     }
 
     /** Returns the queue of the file's disk; the file need not exist yet. Null if its file system is unknown. */
@@ -51,10 +59,9 @@ final class Disks {
     }
 
     private DiskQueue find(String path) {
-        for (String folder : settings.disks) {
-            String prefix = folder.endsWith("/") ? folder : folder + "/";
-            if (path.startsWith(prefix)) {
-                return queue(prefix);
+        for (String folder : folders) {
+            if (path.startsWith(folder)) {
+                return queue(folder);
             }
         }
         for (Path at = Path.of(path); at != null; at = at.getParent()) {
@@ -76,21 +83,19 @@ final class Disks {
             if (known != null) {
                 return known;
             }
-            created = new DiskQueue(
-                Controller.ofMonotasks(settings.tuning.policy, settings.diskMin, settings.diskMax, settings.tuning.gain),
-                System::nanoTime);
+            created = new DiskQueue(controllers.get(), System::nanoTime);
             queues.put(name, created);
         }
         onNewDisk.accept(name, created);
         return created;
     }
 
-    synchronized Collection<DiskQueue> all() {
+    public synchronized Collection<DiskQueue> all() {
         return new ArrayList<>(queues.values());
     }
 
     /** Returns the maximum permits of all known disks, for the number of slots. Grows with each new disk. */
-    synchronized int maxPermits() {
-        return Math.max(queues.size(), 1) * settings.diskMax;
+    public synchronized int maxPermits() {
+        return Math.max(queues.size(), 1) * maxPermits;
     }
 }

@@ -1,11 +1,13 @@
-package org.pellucid.spark;
+package org.pellucid.spark.io;
 
 import java.io.File;
-import java.util.concurrent.atomic.LongAdder;
 import java.util.function.IntSupplier;
+import org.pellucid.spark.compat.Failsafe;
 import org.pellucid.spark.core.Cores;
 import org.pellucid.spark.core.DiskQueue;
 import org.pellucid.spark.core.DiskQueue.Phase;
+import org.pellucid.spark.metrics.TaskMeter;
+import org.pellucid.spark.metrics.ThreadClock;
 
 /**
  * Wraps every access to a file: reads the clocks, and in {@code monotasks} mode queues for the disk with the
@@ -13,7 +15,7 @@ import org.pellucid.spark.core.DiskQueue.Phase;
  *
  * <p>There is one instance per process, because Hadoop creates its file systems itself.
  */
-final class FileIo {
+public final class FileIo {
     /** The first fill of a gated stream's buffer: a spinning disk reads this much in the time of one seek. */
     static final int FIRST_FILL_BYTES = 1 << 20;
     /** Later fills: the seek takes a tenth of the time. */
@@ -22,27 +24,27 @@ final class FileIo {
 
     private static volatile FileIo installed;
 
-    final LongAdder readBytes = new LongAdder();
-    final LongAdder writeBytes = new LongAdder();
-    final LongAdder readWaitNs = new LongAdder();
-    final LongAdder writeWaitNs = new LongAdder();
-    /** Bytes of shuffle files, which are read in monotasks of their own. */
-    final LongAdder shuffleReadBytes = new LongAdder();
-
     final Failsafe failsafe;
-    final Cores cores;
+    private final FileTotals totals;
+    private final Cores cores;
     private final Disks disks;
     private final IntSupplier tasks;
     /** The stage whose last stream read past its first fill. Unsynchronised readers see an old value at worst. */
     volatile long sequentialStage = NO_STAGE;
 
+    /** Creates an instance that only measures. */
+    public FileIo(Failsafe failsafe, FileTotals totals) {
+        this(failsafe, totals, null, null, () -> 1);
+    }
+
     /**
-     * Only measures if {@code cores} and {@code disks} are null.
+     * Creates an instance that queues for disks.
      *
      * @param tasks the number of tasks that run at once
      */
-    FileIo(Failsafe failsafe, Cores cores, Disks disks, IntSupplier tasks) {
+    public FileIo(Failsafe failsafe, FileTotals totals, Cores cores, Disks disks, IntSupplier tasks) {
         this.failsafe = failsafe;
+        this.totals = totals;
         this.cores = cores;
         this.disks = disks;
         this.tasks = tasks;
@@ -55,18 +57,18 @@ final class FileIo {
     }
 
     /** Installs this process's instance; null to remove it. */
-    static void install(FileIo io) {
+    public static void install(FileIo io) {
         installed = io;
     }
 
     /** Returns the installed instance; null if there is none or the plugin is off. */
-    static FileIo installed() {
+    public static FileIo installed() {
         FileIo io = installed;
         return io == null || io.failsafe.isTripped() ? null : io;
     }
 
     /** Returns the queue of the file's disk; null if the disk or the calling task is not gated. */
-    DiskQueue queueOf(File file) {
+    public DiskQueue queueOf(File file) {
         DiskQueue[] found = new DiskQueue[1];
         TaskMeter task = TaskMeter.current();
         if (disks != null && (task == null || !task.ungated)) {
@@ -76,7 +78,7 @@ final class FileIo {
     }
 
     /** One access to a file, from admission to {@link #close}. Never throws. */
-    final class Access implements AutoCloseable {
+    public final class Access implements AutoCloseable {
         private final Phase phase;
         private final TaskMeter task = TaskMeter.current();
         private DiskQueue.Turn turn;
@@ -90,7 +92,7 @@ final class FileIo {
         }
 
         /** Records that the access succeeded and moved this many bytes. */
-        void moved(long count) {
+        public void moved(long count) {
             bytes = Math.max(count, 0);
             if (turn != null) {
                 turn.moved(bytes);
@@ -145,7 +147,7 @@ final class FileIo {
 
         private void record(long tookNs) {
             if (phase == Phase.SHUFFLE_READ) {
-                shuffleReadBytes.add(bytes);
+                totals.readShuffle(bytes);
             } else {
                 // Computing on this thread, such as copying from the page cache, is not wait.
                 recordFile(Math.max(tookNs - (ThreadClock.cpu() - startCpuNs), 0));
@@ -153,16 +155,17 @@ final class FileIo {
         }
 
         private void recordFile(long waitNs) {
-            boolean read = phase == Phase.READ;
-            (read ? readBytes : writeBytes).add(bytes);
-            (read ? readWaitNs : writeWaitNs).add(waitNs);
-            if (task == null) {
-                return; // counted for the process only
-            }
-            if (read) {
-                task.read(bytes, waitNs);
+            // Without a task the access counts for the process only.
+            if (phase == Phase.READ) {
+                totals.read(bytes, waitNs);
+                if (task != null) {
+                    task.read(bytes, waitNs);
+                }
             } else {
-                task.wrote(bytes, waitNs);
+                totals.wrote(bytes, waitNs);
+                if (task != null) {
+                    task.wrote(bytes, waitNs);
+                }
             }
         }
     }
@@ -172,7 +175,7 @@ final class FileIo {
      *
      * @param disk the disk's queue; null if it is not gated
      */
-    Access begin(DiskQueue disk, Phase phase) {
+    public Access begin(DiskQueue disk, Phase phase) {
         Access access = new Access(phase);
         if (disk != null) {
             failsafe.guard("disk", () -> access.enter(disk));

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.io;
 
 import java.io.IOException;
 import java.net.URI;
@@ -14,6 +14,7 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
 import org.apache.spark.SparkConf;
 import org.pellucid.spark.core.DiskQueue;
+import org.pellucid.spark.metrics.TaskMeter;
 
 /**
  * Hadoop's {@code file:} file system with every stream measured, and queued in {@code monotasks} mode. All
@@ -45,7 +46,7 @@ public final class LocalFiles extends LocalFileSystem {
      * @param gated whether its streams will queue
      * @return null, or the reason why it cannot be used here
      */
-    static String install(SparkConf spark, boolean gated) throws IOException {
+    public static String install(SparkConf spark, boolean gated) throws IOException {
         Configuration conf = new Configuration();
         for (scala.Tuple2<String, String> entry : spark.getAllWithPrefix("spark.hadoop.")) {
             conf.set(entry._1(), entry._2());

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.io;
 
 import java.io.File;
 import java.io.IOException;

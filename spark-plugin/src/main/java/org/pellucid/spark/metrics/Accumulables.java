@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.metrics;
 
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
@@ -18,12 +18,15 @@ import org.apache.spark.util.LongAccumulator;
  * accumulator in a task's closure (AccumulatorV2.readObject). So no task has to be changed, and the values
  * return with its result. An accumulator that is never added to is absent from the log, not zero.
  */
-final class Accumulables {
+public final class Accumulables {
+    /** Key of the serialised accumulators for the executors. Executors without it do nothing. */
+    public static final String KEY = "accumulables";
+
     /** The order is that of the serialised array. */
-    enum Name {
+    public enum Name {
         /** Tasks of this stage that the executor allowed when the task ended; marks a measured task. */
         CONCURRENCY,
-        /** Reason for the concurrency: {@link org.pellucid.spark.core.Reason#code}. */
+        /** Reason for the concurrency: the code of a {@code Reason}. */
         REASON,
         /** Wait for the plugin's permits; part of executorRunTime. */
         QUEUE_NS,
@@ -58,7 +61,7 @@ final class Accumulables {
     }
 
     /** Registers the accumulators on the driver, which must keep them: Spark holds them weakly. */
-    static Accumulables register(SparkContext context) {
+    public static Accumulables register(SparkContext context) {
         Name[] names = Name.values();
         LongAccumulator[] all = new LongAccumulator[names.length];
         for (int i = 0; i < names.length; i++) {
@@ -70,7 +73,7 @@ final class Accumulables {
     }
 
     /** Returns the accumulators serialised, for the executors' configuration. */
-    String serialised() throws IOException {
+    public String serialised() throws IOException {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
             out.writeObject(all);
@@ -79,13 +82,13 @@ final class Accumulables {
     }
 
     /** Deserialises a new set on the thread of a starting task. */
-    static Accumulables ofTask(byte[] serialised) throws IOException, ClassNotFoundException {
+    public static Accumulables ofTask(byte[] serialised) throws IOException, ClassNotFoundException {
         try (ObjectInputStream in = new ObjectInputStream(new ByteArrayInputStream(serialised))) {
             return new Accumulables((LongAccumulator[]) in.readObject());
         }
     }
 
-    void add(Name name, long value) {
+    public void add(Name name, long value) {
         all[name.ordinal()].add(value);
     }
 }

@@ -1,33 +1,33 @@
-package org.pellucid.spark;
+package org.pellucid.spark.metrics;
 
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.TaskContext;
 import org.apache.spark.executor.TaskMetrics;
-import org.pellucid.spark.Accumulables.Name;
 import org.pellucid.spark.core.Tuner;
+import org.pellucid.spark.metrics.Accumulables.Name;
 
 /**
  * The meter of one running task: its waits, the bytes it moved, and the permits it holds. Permits belong to
  * the task's thread. Other threads may read files for the task, such as the one that feeds a Python worker.
  */
-final class TaskMeter {
+public final class TaskMeter {
     private static final ThreadLocal<TaskMeter> OF_THREAD = new ThreadLocal<>();
     private static final Map<Long, TaskMeter> OF_ATTEMPT = new ConcurrentHashMap<>();
 
-    final TaskContext context;
-    final Accumulables accumulables;
+    public final TaskContext context;
+    public final Accumulables accumulables;
     /** Key of the stage and its attempt. */
-    final long stage;
+    public final long stage;
     /** Cores that the task takes. */
-    final int cores;
+    public final int cores;
     /** Wait for permits of all tasks of this executor. */
     private final LongAdder allQueuedNs;
     /** True in a barrier stage or if the job turned the plugin off: the task waits for and holds no permit. */
-    volatile boolean ungated;
+    public volatile boolean ungated;
     /** Null until the task has passed the gate, and in modes without one. */
-    Tuner.Pass pass;
+    public Tuner.Pass pass;
     private ThreadClock begin = ThreadClock.now();
 
     /** Wait at the gate, before the task began. */
@@ -41,7 +41,7 @@ final class TaskMeter {
     private long readBytes;
     private long writeBytes;
 
-    TaskMeter(TaskContext context, Accumulables accumulables, LongAdder allQueuedNs) {
+    public TaskMeter(TaskContext context, Accumulables accumulables, LongAdder allQueuedNs) {
         this.context = context;
         this.accumulables = accumulables;
         this.allQueuedNs = allQueuedNs;
@@ -49,65 +49,65 @@ final class TaskMeter {
         this.stage = stageKey(context.stageId(), context.stageAttemptNumber());
     }
 
-    static long stageKey(int stage, int attempt) {
+    public static long stageKey(int stage, int attempt) {
         return (long) stage << 32 | attempt;
     }
 
     /** Returns the task whose own thread is calling; null if it is not a task's thread. */
-    static TaskMeter ofThread() {
+    public static TaskMeter ofThread() {
         return OF_THREAD.get();
     }
 
     /** Returns the task that the calling thread works for; null if it works for none. */
-    static TaskMeter current() {
+    public static TaskMeter current() {
         TaskMeter own = OF_THREAD.get();
         TaskContext context = own == null ? TaskContext.get() : null;
         return context == null ? own : OF_ATTEMPT.get(context.taskAttemptId());
     }
 
-    void attach() {
+    public void attach() {
         OF_THREAD.set(this);
         OF_ATTEMPT.put(context.taskAttemptId(), this);
     }
 
     /** Must be called on the task's own thread. */
-    void detach() {
+    public void detach() {
         OF_THREAD.remove();
         OF_ATTEMPT.remove(context.taskAttemptId(), this);
     }
 
     /** Records the wait at the gate; the task begins now. */
-    synchronized void passedGate(long ns) {
+    public synchronized void passedGate(long ns) {
         gateNs = ns;
         allQueuedNs.add(ns);
         begin = ThreadClock.now();
     }
 
-    synchronized void queued(long ns) {
+    public synchronized void queued(long ns) {
         queueNs += ns;
         allQueuedNs.add(ns);
     }
 
-    synchronized void diskPermits(int permits) {
+    public synchronized void diskPermits(int permits) {
         diskPermits = permits;
     }
 
-    synchronized void read(long bytes, long waitNs) {
+    public synchronized void read(long bytes, long waitNs) {
         readBytes += bytes;
         readWaitNs += waitNs;
     }
 
-    synchronized void wrote(long bytes, long waitNs) {
+    public synchronized void wrote(long bytes, long waitNs) {
         writeBytes += bytes;
         writeWaitNs += waitNs;
     }
 
-    boolean killed() {
+    public boolean killed() {
         return context.isInterrupted();
     }
 
     /** Returns all bytes moved, by Spark's count or the plugin's, whichever is larger. */
-    synchronized long bytes() {
+    public synchronized long bytes() {
         TaskMetrics metrics = context.taskMetrics();
         // Spark adds up remote and local reads as readers end; some may still be open.
         metrics.mergeShuffleReadMetrics();
@@ -120,7 +120,7 @@ final class TaskMeter {
     }
 
     /** Returns the time since the gate that was neither computing nor queueing; 0 if unknown. */
-    synchronized long ioWaitNs(ThreadClock end) {
+    public synchronized long ioWaitNs(ThreadClock end) {
         return Math.max(end.blockedSince(begin) - queueNs, 0);
     }
 
@@ -128,7 +128,7 @@ final class TaskMeter {
      * Fills in the task's accumulables. Accesses are timed by the wall clock minus what their thread computed.
      * Together their waits are capped at the time that the thread was off its core and not queueing.
      */
-    synchronized void report(ThreadClock end) {
+    public synchronized void report(ThreadClock end) {
         TaskMetrics metrics = context.taskMetrics();
         accumulables.add(Name.QUEUE_NS, queueNs + gateNs);
         if (end.blockedSince(begin) >= 0) {

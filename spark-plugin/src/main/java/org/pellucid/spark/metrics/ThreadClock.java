@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.metrics;
 
 import java.io.IOException;
 import java.lang.management.GarbageCollectorMXBean;
@@ -13,7 +13,7 @@ import java.util.List;
  * A snapshot of the calling thread's times: computing, garbage collection and, on Linux, waiting for a
  * core. The rest of the wall-clock time between two snapshots is the time the thread was blocked.
  */
-final class ThreadClock {
+public final class ThreadClock {
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
     private static final List<GarbageCollectorMXBean> COLLECTORS = ManagementFactory.getGarbageCollectorMXBeans();
     /** Fields: time on a core (ns), wait for a core (ns), times scheduled; of the thread that opens the file. */
@@ -42,12 +42,12 @@ final class ThreadClock {
         this.blockDelayNs = blockDelayNs;
     }
 
-    static ThreadClock now() {
+    public static ThreadClock now() {
         return new ThreadClock(System.nanoTime(), cpu(), gc(), runQueue(), HAS_BLOCK_DELAYS ? blockDelay() : -1);
     }
 
     /** Returns the CPU time of the calling thread; -1 if unknown. */
-    static long cpu() {
+    public static long cpu() {
         return HAS_CPU_TIME ? THREADS.getCurrentThreadCpuTime() : -1;
     }
 

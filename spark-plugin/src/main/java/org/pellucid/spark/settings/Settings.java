@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.settings;
 
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -16,27 +16,27 @@ import org.pellucid.spark.core.Policy;
 import org.pellucid.spark.core.Tuning;
 
 /** The settings under {@code spark.pellucid.}, parsed and validated. */
-final class Settings {
-    static final String PREFIX = "spark.pellucid.";
+public final class Settings {
+    public static final String PREFIX = "spark.pellucid.";
     /** Also a local property of a job, where {@code off} or {@code measure} turns gating off for its tasks. */
-    static final String MODE = PREFIX + "mode";
+    public static final String MODE = PREFIX + "mode";
     /** Spark's own setting: cores per task. Since 4.3 it may be a fraction. */
-    static final String TASK_CPUS = "spark.task.cpus";
+    public static final String TASK_CPUS = "spark.task.cpus";
 
-    enum Mode { ADAPTIVE, MONOTASKS, MEASURE, OFF }
+    public enum Mode { ADAPTIVE, MONOTASKS, MEASURE, OFF }
 
-    final Mode mode;
-    final Tuning tuning;
+    public final Mode mode;
+    public final Tuning tuning;
     /** File that keeps results between applications; null for none. */
-    final String memory;
+    public final String memory;
     /** Folders, one per disk; empty to use the mounted file systems. */
-    final List<String> disks;
-    final int diskMin;
-    final int diskMax;
+    public final List<String> disks;
+    public final int diskMin;
+    public final int diskMax;
     /** Guarded parts that must throw, for tests. */
-    final Set<String> faults;
+    public final Set<String> faults;
     /** Keys that have no effect because the mode is {@code measure}. */
-    final Set<String> unused;
+    public final Set<String> unused;
 
     private static final List<String> KEYS = List.of("mode", "policy", "gain", "concurrency.min",
         "concurrency.max", "patience", "memory", "disks", "disk.concurrency.min", "disk.concurrency.max", "fault");
@@ -45,18 +45,18 @@ final class Settings {
         "s", TimeUnit.SECONDS, "m", TimeUnit.MINUTES, "min", TimeUnit.MINUTES, "h", TimeUnit.HOURS, "d", TimeUnit.DAYS);
 
     /** Returns true if a job's local {@link #MODE} turns gating and queueing off. Its tasks are still measured. */
-    static boolean isOff(String mode) {
+    public static boolean isOff(String mode) {
         return Mode.OFF.name().equalsIgnoreCase(mode) || Mode.MEASURE.name().equalsIgnoreCase(mode);
     }
 
     /** Returns true if tasks take whole cores, the unit in which gates count. */
-    static boolean wholeCpus(SparkConf conf) {
+    public static boolean wholeCpus(SparkConf conf) {
         double cpus = Double.parseDouble(conf.get(TASK_CPUS, "1"));
         return cpus == Math.rint(cpus);
     }
 
     /** Parses an application's settings; throws like {@link #Settings(Map)}. Tasks with fractional cores are only measured. */
-    static Settings of(SparkConf conf) {
+    public static Settings of(SparkConf conf) {
         Map<String, String> entries = new TreeMap<>();
         for (scala.Tuple2<String, String> entry : conf.getAllWithPrefix(PREFIX)) {
             entries.put(entry._1(), entry._2());
@@ -107,7 +107,7 @@ final class Settings {
     }
 
     /** Returns these settings without a memory file. */
-    Settings withoutMemory() {
+    public Settings withoutMemory() {
         return new Settings(this, mode, null);
     }
 

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.shuffle;
 
 import java.io.File;
 import java.util.ArrayList;
@@ -11,8 +11,12 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.IntSupplier;
+import java.util.function.LongFunction;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.storage.DiskBlockManager;
+import org.pellucid.spark.core.BoundedMap;
+import org.pellucid.spark.io.FileIo;
+import org.pellucid.spark.metrics.TaskMeter;
 
 /**
  * The shuffle blocks on this executor's disks that tasks read, in {@code monotasks} mode. Spark reads
@@ -21,15 +25,14 @@ import org.apache.spark.storage.DiskBlockManager;
  * <p>Relies on the names and locations of Spark's own files. With another ShuffleManager or an external
  * shuffle service it finds no files and does nothing.
  */
-final class ShuffleFiles {
+public final class ShuffleFiles {
     /** Time that the first tasks of a stage wait for the driver's answer. */
     private static final long ANSWER_TIMEOUT_NS = TimeUnit.MILLISECONDS.toNanos(500);
     /** Stages to remember; a block's offset takes eight bytes. A stage that returns is read again. */
     private static final int MAX_STAGES = 4;
 
     private final FileIo io;
-    private final DriverClient driver;
-    /** The number of tasks that run at once. */
+    private final LongFunction<CompletableFuture<String[]>> driver;
     private final IntSupplier slots;
     private final Map<Long, Stage> stages = Collections.synchronizedMap(new BoundedMap<>(MAX_STAGES));
 
@@ -43,15 +46,19 @@ final class ShuffleFiles {
         }
     }
 
-    ShuffleFiles(FileIo io, DriverClient driver, IntSupplier slots) {
+    /**
+     * @param driver returns the driver's answer about a stage; empty if unknown ({@link StageShuffles#of})
+     * @param slots the number of tasks that run at once
+     */
+    public ShuffleFiles(FileIo io, LongFunction<CompletableFuture<String[]>> driver, IntSupplier slots) {
         this.io = io;
         this.driver = driver;
         this.slots = slots;
     }
 
     /** Reads the task's local shuffle blocks into the page cache. Called on the task's thread before it takes a core. */
-    List<ShuffleReads> fetch(TaskMeter task) throws InterruptedException {
-        Stage stage = stages.computeIfAbsent(task.stage, key -> new Stage(driver.shuffles(key)));
+    public List<ShuffleReads> fetch(TaskMeter task) throws InterruptedException {
+        Stage stage = stages.computeIfAbsent(task.stage, key -> new Stage(driver.apply(key)));
         List<ShuffleReads> all = reads(stage);
         for (ShuffleReads reads : all) {
             reads.fetch(task.context.partitionId(), task::killed);

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.shuffle;
 
 import java.io.File;
 import java.io.IOException;
@@ -14,6 +14,7 @@ import java.util.function.BooleanSupplier;
 import java.util.function.LongSupplier;
 import org.pellucid.spark.core.DiskQueue;
 import org.pellucid.spark.core.DiskQueue.Phase;
+import org.pellucid.spark.io.FileIo;
 
 /**
  * The blocks of one shuffle on this executor's disks that one stage's tasks read. They are read into the
@@ -30,7 +31,7 @@ import org.pellucid.spark.core.DiskQueue.Phase;
  * milliseconds needs no seek, so nothing is read either. A file that cannot be read is skipped, and Spark
  * reports the error.
  */
-final class ShuffleReads {
+public final class ShuffleReads {
     /** Bytes to read ahead, which stay in the page cache until their tasks have read them. */
     private static final long MAX_AHEAD_BYTES = 128L << 20;
     private static final int PIECE_BYTES = 256 << 10;
@@ -120,7 +121,7 @@ final class ShuffleReads {
     }
 
     /** Probes a few bytes of the partition's blocks; returns true if they are cached or arrive as fast. */
-    boolean cached(int partition) {
+    public boolean cached(int partition) {
         if (batch == 0 || partition < 0 || partition >= partitions) {
             return true;
         }

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.shuffle;
 
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -9,6 +9,7 @@ import java.util.Objects;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.storage.RDDInfo;
+import org.pellucid.spark.compat.SparkLists;
 
 /**
  * The shuffles that stages read, for the executors' {@link ShuffleReads}. Only stages whose tasks read one
@@ -19,7 +20,7 @@ import org.apache.spark.storage.RDDInfo;
  * coalesces, splits or transposes partitions), and none of its data sets is persisted (it might be read
  * instead of the shuffle).
  */
-final class StageShuffles {
+public final class StageShuffles {
     /** Spark's name for the operator with which adaptive execution reads a shuffle. */
     private static final String ADAPTIVE = "AQEShuffleRead";
     private static final int MAX_STAGES = 10_000;
@@ -29,8 +30,8 @@ final class StageShuffles {
     private final Map<Integer, String[]> answers = new HashMap<>();
 
     /** Records a job's stages, including those whose shuffle already exists. */
-    void jobStarted(SparkListenerJobStart job) throws ReflectiveOperationException {
-        for (Object each : StageSite.list(job, "stageInfos")) {
+    public void jobStarted(SparkListenerJobStart job) throws ReflectiveOperationException {
+        for (Object each : SparkLists.list(job, "stageInfos")) {
             StageInfo stage = (StageInfo) each;
             if (stage.shuffleDepId().isDefined()) {
                 shuffleOf.put(stage.stageId(), (Integer) stage.shuffleDepId().get());
@@ -42,12 +43,12 @@ final class StageShuffles {
     }
 
     /** Records a submitted stage. */
-    void stageSubmitted(StageInfo stage) throws ReflectiveOperationException {
+    public void stageSubmitted(StageInfo stage) throws ReflectiveOperationException {
         List<Integer> parents = new ArrayList<>();
-        for (Object parent : StageSite.list(stage, "parentIds")) {
+        for (Object parent : SparkLists.list(stage, "parentIds")) {
             parents.add(shuffleOf.get((Integer) parent));
         }
-        List<RDDInfo> rdds = StageSite.rdds(stage);
+        List<RDDInfo> rdds = SparkLists.rdds(stage);
         if (answers.size() > MAX_STAGES) {
             answers.clear();
         }
@@ -55,7 +56,7 @@ final class StageShuffles {
     }
 
     /** Returns the answer for a stage's executors; null if the stage is not known yet. */
-    String[] of(int stage) {
+    public String[] of(int stage) {
         return answers.get(stage);
     }
 

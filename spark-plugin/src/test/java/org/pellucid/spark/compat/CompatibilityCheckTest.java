@@ -1,13 +1,14 @@
-package org.pellucid.spark;
+package org.pellucid.spark.compat;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.List;
 import org.junit.jupiter.api.Test;
+import org.pellucid.spark.PellucidPlugin;
 
 class CompatibilityCheckTest {
-    private static final String US = "org.pellucid.spark.PellucidPlugin";
+    private static final String US = PellucidPlugin.class.getName();
 
     @Test
     void testedSetupGivesNoWarning() {

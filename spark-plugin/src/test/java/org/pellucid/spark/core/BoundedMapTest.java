@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.core;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.driver;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;

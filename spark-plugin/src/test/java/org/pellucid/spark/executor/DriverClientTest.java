@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.executor;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -13,9 +13,12 @@ import java.util.concurrent.ScheduledExecutorService;
 import org.apache.spark.api.plugin.PluginContext;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.pellucid.spark.compat.Failsafe;
 import org.pellucid.spark.core.Reason;
 import org.pellucid.spark.core.Tuner;
 import org.pellucid.spark.core.Tuning;
+import org.pellucid.spark.settings.MapConf;
+import org.pellucid.spark.settings.Settings;
 
 /** The driver's answers about a stage, and their effect on the executor's tuner. On virtual time. */
 class DriverClientTest {
@@ -38,7 +41,7 @@ class DriverClientTest {
             getClass().getClassLoader(), new Class<?>[] {PluginContext.class}, (self, method, arguments) -> {
                 switch (method.getName()) {
                     case "conf":
-                        return new PellucidExecutorTest.SparkSettings(Map.of());
+                        return new MapConf(Map.of());
                     case "executorID":
                         return "1";
                     case "ask":

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.executor;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -39,7 +39,11 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.pellucid.spark.core.DiskQueue;
-import scala.Tuple2;
+import org.pellucid.spark.io.FileIo;
+import org.pellucid.spark.io.LocalFiles;
+import org.pellucid.spark.metrics.Accumulables;
+import org.pellucid.spark.settings.MapConf;
+import org.pellucid.spark.settings.Settings;
 
 /** The executor's side with a fake driver and fake tasks: the slots requested from Spark, and what is gated. */
 class PellucidExecutorTest {
@@ -53,40 +57,12 @@ class PellucidExecutorTest {
     private final List<Integer> requested = new CopyOnWriteArrayList<>();
     private volatile boolean fails;
 
-    /** A configuration without Spark's own keys, which would load all of Spark's dependencies. */
-    static final class SparkSettings extends SparkConf {
-        private final Map<String, String> all;
-
-        SparkSettings(Map<String, String> all) {
-            super(false);
-            this.all = all;
-        }
-
-        @Override
-        public String get(String key, String otherwise) {
-            return all.getOrDefault(key, otherwise);
-        }
-
-        @Override
-        public boolean contains(String key) {
-            return all.containsKey(key);
-        }
-
-        @Override
-        @SuppressWarnings("unchecked")
-        public Tuple2<String, String>[] getAllWithPrefix(String prefix) {
-            return all.entrySet().stream().filter(entry -> entry.getKey().startsWith(prefix))
-                .map(entry -> new Tuple2<>(entry.getKey().substring(prefix.length()), entry.getValue()))
-                .toArray(Tuple2[]::new);
-        }
-    }
-
     private void begin(String... settings) throws IOException {
         Map<String, String> all = new TreeMap<>();
         for (int i = 0; i < settings.length; i += 2) {
             all.put(Settings.PREFIX + settings[i], settings[i + 1]);
         }
-        SparkConf conf = new SparkSettings(all);
+        SparkConf conf = new MapConf(all);
         PluginContext context = (PluginContext) Proxy.newProxyInstance(
             getClass().getClassLoader(), new Class<?>[] {PluginContext.class}, (self, method, arguments) -> {
                 switch (method.getName()) {
@@ -110,7 +86,7 @@ class PellucidExecutorTest {
             out.writeObject(new LongAccumulator[Accumulables.Name.values().length]); // no task of these tests reports
         }
         String template = Base64.getEncoder().encodeToString(bytes.toByteArray());
-        executor.init(context, Map.of(PellucidDriver.ACCUMULABLES, template));
+        executor.init(context, Map.of(Accumulables.KEY, template));
     }
 
     private static String[] answer(String[] question) {
@@ -282,30 +258,5 @@ class PellucidExecutorTest {
             assertEquals(0, gauge("cores.held"));
         }
         assertEquals(0, gauge("off"), "failsafe not tripped");
-    }
-
-    @Test
-    void driverKeepsOwnSlotsWhileJobIsOff() {
-        Properties off = new Properties();
-        off.setProperty(Settings.MODE, "OFF");
-        PellucidDriver.DisabledJobs jobs = new PellucidDriver.DisabledJobs();
-        jobs.started(1, null);
-        assertFalse(jobs.any());
-        jobs.started(2, off);
-        assertTrue(jobs.any());
-        jobs.started(3, new Properties());
-        assertTrue(jobs.any(), "one of two jobs is off");
-        jobs.ended(2);
-        assertFalse(jobs.any());
-        jobs.started(4, off);
-        jobs.ended(4);
-        assertTrue(jobs.any(), "its session may start another soon");
-        jobs.started(5, new Properties());
-        assertFalse(jobs.any());
-        assertEquals(0, PellucidDriver.offset(9, true, false));
-        assertEquals(0, PellucidDriver.offset(-6, true, true));
-        assertEquals(9, PellucidDriver.offset(9, false, true));
-        assertEquals(0, PellucidDriver.offset(-6, false, true));
-        assertEquals(-6, PellucidDriver.offset(-6, false, false));
     }
 }

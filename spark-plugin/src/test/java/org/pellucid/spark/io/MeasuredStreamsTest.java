@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.io;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -16,7 +16,6 @@ import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
@@ -30,8 +29,11 @@ import org.apache.hadoop.fs.Path;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.pellucid.spark.compat.Failsafe;
+import org.pellucid.spark.core.Controller;
 import org.pellucid.spark.core.Cores;
 import org.pellucid.spark.core.DiskQueue;
+import org.pellucid.spark.core.Policy;
 
 /** Compares measured and gated streams with Hadoop's own, on the same files. */
 class MeasuredStreamsTest {
@@ -41,6 +43,7 @@ class MeasuredStreamsTest {
     @TempDir
     java.nio.file.Path folder;
     private final Failsafe failsafe = new Failsafe(Set.of(), () -> { });
+    private final FileTotals totals = new FileTotals();
     private LocalFileSystem stock;
     private FileIo io;
     private DiskQueue disk;
@@ -51,8 +54,8 @@ class MeasuredStreamsTest {
     void file() throws IOException {
         stock = new LocalFileSystem();
         stock.initialize(URI.create("file:///"), new Configuration(false));
-        Disks disks = new Disks(new Settings(Map.of()), (name, queue) -> { });
-        io = new FileIo(failsafe, new Cores(1, Long.MAX_VALUE), disks, () -> 4);
+        Disks disks = new Disks(List.of(), 4, () -> Controller.ofMonotasks(Policy.THROUGHPUT, 1, 4, 0.07), (name, queue) -> { });
+        io = new FileIo(failsafe, totals, new Cores(1, Long.MAX_VALUE), disks, () -> 4);
         File file = folder.resolve("data").toFile();
         disk = io.queueOf(file);
         path = new Path(file.toURI());
@@ -79,7 +82,7 @@ class MeasuredStreamsTest {
             }
         }
         assertEquals(0, disk.running());
-        assertTrue(io.readBytes.sum() > 0 && !failsafe.isTripped());
+        assertTrue(totals.readBytes() > 0 && !failsafe.isTripped());
     }
 
     @Test
@@ -112,8 +115,8 @@ class MeasuredStreamsTest {
             assertTrue(SIZE - raw.getPos() <= 64 << 10);
         }
         assertArrayEquals(content, Files.readAllBytes(folder.resolve("joined")));
-        assertEquals(SIZE, io.writeBytes.sum());
-        assertEquals(SIZE, io.readBytes.sum());
+        assertEquals(SIZE, totals.writeBytes());
+        assertEquals(SIZE, totals.readBytes());
     }
 
     private FSDataInputStream measured(boolean gated) throws IOException {
@@ -455,7 +458,7 @@ class MeasuredStreamsTest {
             out.close();
             assertArrayEquals(content, Files.readAllBytes(file.toPath()));
         }
-        assertEquals(2L * SIZE, io.writeBytes.sum());
+        assertEquals(2L * SIZE, totals.writeBytes());
         assertEquals(0, disk.running());
     }
 }

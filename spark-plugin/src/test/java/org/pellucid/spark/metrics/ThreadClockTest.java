@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.metrics;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 

@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.settings;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -47,18 +47,18 @@ class SettingsTest {
     @Test
     void fractionalTaskCpusTurnGatingOff() {
         for (String cpus : List.of("1", "2", "0.5", "1.5")) {
-            SparkConf conf = new PellucidExecutorTest.SparkSettings(Map.of("spark.task.cpus", cpus, "spark.pellucid.mode", "adaptive"));
+            SparkConf conf = new MapConf(Map.of("spark.task.cpus", cpus, "spark.pellucid.mode", "adaptive"));
             boolean whole = !cpus.contains(".");
             assertEquals(whole ? Settings.Mode.ADAPTIVE : Settings.Mode.MEASURE, Settings.of(conf).mode, cpus);
         }
-        SparkConf off = new PellucidExecutorTest.SparkSettings(Map.of("spark.task.cpus", "0.5", "spark.pellucid.mode", "off"));
+        SparkConf off = new MapConf(Map.of("spark.task.cpus", "0.5", "spark.pellucid.mode", "off"));
         assertEquals(Settings.Mode.OFF, Settings.of(off).mode);
     }
 
     @Test
     void defaultModeIsMeasure() {
         assertEquals(Settings.Mode.MEASURE, new Settings(Map.of()).mode);
-        assertEquals(Settings.Mode.MEASURE, Settings.of(new PellucidExecutorTest.SparkSettings(Map.of())).mode);
+        assertEquals(Settings.Mode.MEASURE, Settings.of(new MapConf(Map.of())).mode);
     }
 
     @Test

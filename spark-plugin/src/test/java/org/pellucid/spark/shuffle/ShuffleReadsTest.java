@@ -1,4 +1,4 @@
-package org.pellucid.spark;
+package org.pellucid.spark.shuffle;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -25,8 +25,14 @@ import org.apache.spark.storage.RDDInfo;
 import org.apache.spark.storage.StorageLevel;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.pellucid.spark.compat.Failsafe;
+import org.pellucid.spark.core.Controller;
 import org.pellucid.spark.core.Cores;
 import org.pellucid.spark.core.DiskQueue;
+import org.pellucid.spark.core.Policy;
+import org.pellucid.spark.io.Disks;
+import org.pellucid.spark.io.FileIo;
+import org.pellucid.spark.io.FileTotals;
 
 /** Reading shuffle blocks ahead, and the stages for which that is done. */
 class ShuffleReadsTest {
@@ -36,10 +42,12 @@ class ShuffleReadsTest {
     @TempDir
     Path folder;
     private final Failsafe failsafe = new Failsafe(Set.of(), () -> { });
+    private final FileTotals totals = new FileTotals();
 
     private FileIo disks() {
-        String both = folder.resolve("a") + "," + folder.resolve("b");
-        return new FileIo(failsafe, new Cores(2, Long.MAX_VALUE), new Disks(new Settings(Map.of("disks", both)), (name, disk) -> { }), () -> 8);
+        List<String> both = List.of(folder.resolve("a").toString(), folder.resolve("b").toString());
+        Disks disks = new Disks(both, 4, () -> Controller.ofMonotasks(Policy.THROUGHPUT, 1, 4, 0.07), (name, disk) -> { });
+        return new FileIo(failsafe, totals, new Cores(2, Long.MAX_VALUE), disks, () -> 8);
     }
 
     /** Writes a map task's output of {@code blocks} blocks of 1,000 bytes each. */
@@ -83,13 +91,13 @@ class ShuffleReadsTest {
         Map<File, File> files = outputs();
         ShuffleReads reads = new ShuffleReads(io, files, PARTITIONS, 4, taking(7_000_000));
         reads.fetch(1, () -> false);
-        assertEquals(6 * 4 * BLOCK, io.shuffleReadBytes.sum(), "partitions 1 to 4");
+        assertEquals(6 * 4 * BLOCK, totals.shuffleReadBytes(), "partitions 1 to 4");
         assertFalse(reads.cached(1));
         reads.fetch(PARTITIONS - 1, () -> false);
-        assertEquals(6 * 5 * BLOCK, io.shuffleReadBytes.sum(), "no partition follows the last");
+        assertEquals(6 * 5 * BLOCK, totals.shuffleReadBytes(), "no partition follows the last");
         reads.fetch(PARTITIONS, () -> false);
-        assertEquals(6 * 5 * BLOCK, io.shuffleReadBytes.sum(), "an invalid partition reads nothing");
-        assertEquals(0, io.readBytes.sum(), "not counted as input");
+        assertEquals(6 * 5 * BLOCK, totals.shuffleReadBytes(), "an invalid partition reads nothing");
+        assertEquals(0, totals.readBytes(), "not counted as input");
         for (File file : files.keySet()) {
             assertEquals(1, io.queueOf(file).peak());
         }
@@ -104,7 +112,7 @@ class ShuffleReadsTest {
         assertFalse(reads.cached(0), "offsets are not loaded yet");
         reads.fetch(0, () -> false);
         assertTrue(reads.cached(0) && reads.cached(9));
-        assertEquals(0, io.shuffleReadBytes.sum());
+        assertEquals(0, totals.shuffleReadBytes());
         // Cached blocks need no turn: this works while another task holds the disk.
         DiskQueue disk = io.queueOf(files.keySet().iterator().next());
         try (DiskQueue.Turn other = disk.acquire(DiskQueue.Phase.WRITE, () -> false)) {
@@ -147,7 +155,7 @@ class ShuffleReadsTest {
         put(files, alone);
         Files.delete(files.get(alone).toPath());
         new ShuffleReads(io, files, PARTITIONS, PARTITIONS, taking(7_000_000)).fetch(0, () -> false);
-        assertEquals(6L * PARTITIONS * BLOCK, io.shuffleReadBytes.sum());
+        assertEquals(6L * PARTITIONS * BLOCK, totals.shuffleReadBytes());
         assertFalse(failsafe.isTripped());
     }
 
@@ -169,7 +177,7 @@ class ShuffleReadsTest {
             task.join(60_000);
             assertFalse(task.isAlive());
         }
-        assertEquals(0, io.shuffleReadBytes.sum());
+        assertEquals(0, totals.shuffleReadBytes());
         assertNothingHeld(io, files);
     }
 
@@ -185,7 +193,7 @@ class ShuffleReadsTest {
         ShuffleReads reads = new ShuffleReads(io, files, PARTITIONS, PARTITIONS, taking(7_000_000));
         reads.fetch(0, () -> false);
         assertTrue(reads.cached(0));
-        assertEquals(0, io.shuffleReadBytes.sum());
+        assertEquals(0, totals.shuffleReadBytes());
     }
 
     private static RDDInfo rdd(StorageLevel level) {

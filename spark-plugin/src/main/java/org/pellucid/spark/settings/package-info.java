@@ -1,0 +1,4 @@
+/**
+ * The user's settings.
+ */
+package org.pellucid.spark.settings;
