@@ -8,33 +8,28 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import org.apache.spark.api.plugin.PluginContext;
 import org.pellucid.spark.compat.Failsafe;
-import org.pellucid.spark.core.Memory;
-import org.pellucid.spark.core.Reason;
-import org.pellucid.spark.core.Tuner;
 import org.pellucid.spark.settings.Settings;
 
 /**
- * An executor's client for the plugin's driver side. Reports the executor's cores and wanted tasks, and
+ * An executor's client for the plugin's driver side. Reports the executor's cores and wanted slots, and
  * fetches what similar stages found. All messages are sent from one background thread, so no task ever
  * waits for the driver. Messages are arrays of strings, which any class loader can read.
  *
  * <p>The gate works without the driver. If messages are lost, Spark only sends tasks that then wait here.
  */
-final class DriverClient implements Tuner.Listener {
+final class DriverClient {
     /** The driver may learn of executors and stages slightly after they start, so requests are retried. */
     private static final long RETRY_DELAY_MS = 50;
     private static final int MAX_RETRIES = 200;
 
     private final PluginContext spark;
     private final ScheduledExecutorService background;
+    private final Failsafe failsafe;
     private final AtomicBoolean pending = new AtomicBoolean();
     private final AtomicBoolean warned = new AtomicBoolean();
     private final AtomicBoolean restored = new AtomicBoolean();
-    private Tuner tuner;
-    private Failsafe failsafe;
     private volatile boolean slotsAdjustable;
-    private PellucidExecutor executor;
-    private Settings.Mode mode;
+    private ExecutorMode mode;
     private volatile boolean runsTasks;
     /** A fraction if {@code spark.task.cpus} is one; nothing is gated then ({@link Settings#of}). */
     private volatile double cpusOfTask;
@@ -42,16 +37,14 @@ final class DriverClient implements Tuner.Listener {
     private volatile int cores;
     private int sentCores;
 
-    DriverClient(PluginContext spark, ScheduledExecutorService background) {
+    DriverClient(PluginContext spark, ScheduledExecutorService background, Failsafe failsafe) {
         this.spark = spark;
         this.background = background;
+        this.failsafe = failsafe;
         this.cpusOfTask = Double.parseDouble(spark.conf().get(Settings.TASK_CPUS, "1"));
     }
 
-    void begin(PellucidExecutor executor, Tuner tuner, Failsafe failsafe, Settings.Mode mode) {
-        this.tuner = tuner;
-        this.failsafe = failsafe;
-        this.executor = executor;
+    void begin(ExecutorMode mode) {
         this.mode = mode;
         requestCores(MAX_RETRIES);
     }
@@ -66,7 +59,7 @@ final class DriverClient implements Tuner.Listener {
             cpusOfTask = cpus;
             inBackground(() -> {
                 if (cores > 0) {
-                    tuner.setMax(ownSlots());
+                    mode.setOwnSlots(ownSlots());
                 }
             });
         }
@@ -96,18 +89,18 @@ final class DriverClient implements Tuner.Listener {
             cores = Integer.parseInt(answer[0]);
             slots = ownSlots();
             sentCores = cores;
-            slotsAdjustable = Boolean.parseBoolean(answer[1]) && mode != Settings.Mode.MEASURE;
-            executor.coresKnown(cores);
-            tuner.setMax(slots); // triggers slotsChanged, after the gates are in place
+            slotsAdjustable = Boolean.parseBoolean(answer[1]) && mode.adjustsSlots();
+            mode.coresKnown(cores);
+            mode.setOwnSlots(slots); // triggers slotsChanged, after the gates are in place
         });
     }
 
-    @Override
-    public void slotsChanged() {
+    /** Tells Spark the slots that the mode now wants. */
+    void slotsChanged() {
         if (slotsAdjustable && pending.compareAndSet(false, true)) {
             inBackground(() -> {
                 pending.set(false);
-                sendCores(executor.slotsWanted(ownSlots()));
+                sendCores(mode.slotsWanted(ownSlots()));
             });
         }
     }
@@ -143,16 +136,9 @@ final class DriverClient implements Tuner.Listener {
         }
     }
 
-    @Override
-    public void stageStarted(long stage) {
-        ask(MAX_RETRIES, answer -> {
-            if (answer.length > 0) {
-                tuner.expect(stage, Integer.parseInt(answer[0]));
-            }
-            if (answer.length > 1) {
-                tuner.remember(stage, Integer.parseInt(answer[1]));
-            }
-        }, "stage", stageId(stage), spark.executorID());
+    /** Requests the tasks of a stage to expect here, and what a similar stage found; passes on an empty array if unknown. */
+    void stage(long stage, Consumer<String[]> answered) {
+        ask(MAX_RETRIES, answered, "stage", stageId(stage), spark.executorID());
     }
 
     /** Requests the shuffles that a stage reads; completes with an empty array if unknown. */
@@ -174,13 +160,9 @@ final class DriverClient implements Tuner.Listener {
         });
     }
 
-    @Override
-    public void stageSettled(long stage, int concurrency, Reason reason) {
-        if (reason == Reason.REMEMBERED || reason == Reason.FIXED) {
-            return;
-        }
-        boolean all = reason == Reason.NOT_BOUND_BY_IO || reason == Reason.AT_MAXIMUM;
-        String found = Integer.toString(all ? Memory.ALL : concurrency);
+    /** Reports what a stage settled at. */
+    void settled(long stage, int concurrency) {
+        String found = Integer.toString(concurrency);
         inBackground(() -> spark.send(new String[] {"settled", stageId(stage), spark.executorID(), found}));
     }
 

@@ -5,12 +5,11 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.TaskContext;
 import org.apache.spark.executor.TaskMetrics;
-import org.pellucid.spark.core.Tuner;
 import org.pellucid.spark.metrics.Accumulables.Name;
 
 /**
- * The meter of one running task: its waits, the bytes it moved, and the permits it holds. Permits belong to
- * the task's thread. Other threads may read files for the task, such as the one that feeds a Python worker.
+ * The meter of one running task: its waits, and the bytes it moved. Other threads than the task's own may
+ * read files for it, such as the one that feeds a Python worker.
  */
 public final class TaskMeter {
     private static final ThreadLocal<TaskMeter> OF_THREAD = new ThreadLocal<>();
@@ -26,8 +25,6 @@ public final class TaskMeter {
     private final LongAdder allQueuedNs;
     /** True in a barrier stage or if the job turned the plugin off: the task waits for and holds no permit. */
     public volatile boolean ungated;
-    /** Null until the task has passed the gate, and in modes without one. */
-    public Tuner.Pass pass;
     private ThreadClock begin = ThreadClock.now();
 
     /** Wait at the gate, before the task began. */

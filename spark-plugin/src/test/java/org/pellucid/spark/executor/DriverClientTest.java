@@ -18,7 +18,6 @@ import org.pellucid.spark.core.Reason;
 import org.pellucid.spark.core.Tuner;
 import org.pellucid.spark.core.Tuning;
 import org.pellucid.spark.settings.MapConf;
-import org.pellucid.spark.settings.Settings;
 
 /** The driver's answers about a stage, and their effect on the executor's tuner. On virtual time. */
 class DriverClientTest {
@@ -53,10 +52,11 @@ class DriverClientTest {
                         throw new AssertionError(method);
                 }
             });
-        DriverClient client = new DriverClient(driver, background);
-        tuner = new Tuner(Tuning.standard(), () -> now, client);
-        tuner.setMax(32);
-        client.begin(null, tuner, new Failsafe(Set.of(), () -> { }), Settings.Mode.ADAPTIVE);
+        DriverClient client = new DriverClient(driver, background, new Failsafe(Set.of(), () -> { }));
+        Adaptive mode = new Adaptive(Tuning.standard(), () -> now, client);
+        mode.setOwnSlots(32);
+        client.begin(mode);
+        tuner = mode.tuner();
         Deque<Tuner.Pass> running = new ArrayDeque<>();
         int left = TASKS;
         while (left > 0 || !running.isEmpty()) {
