@@ -22,10 +22,10 @@
 //! between computing and waiting. On a disk or a store, a monotask does nothing but I/O: `wait_ns` is
 //! `None`, the whole service time counts as wait, and the guard never applies.
 //!
-//! `tests/controller_cases.tsv` holds the cases that every implementation of the controller must pass. The
-//! controller is not meant for cores, which run one monotask each. It works poorly if the monotasks of a
-//! stage differ a hundredfold in size and have a fixed cost each: intervals are short to keep the search
-//! short, so the result may then be a step or two off the best.
+//! `tests/controller_cases.tsv` holds the controller's cases; the Spark plugin's controllers pass those of
+//! `Index`, too. The controller is not meant for cores, which run one monotask each. It works poorly if the
+//! monotasks of a stage differ a hundredfold in size and have a fixed cost each: intervals are short to keep
+//! the search short, so the result may then be a step or two off the best.
 
 use crate::{Concurrency, Nanos, Policy};
 

@@ -13,17 +13,22 @@ package org.pellucid.spark.core;
  * time (Little's law), since tasks that start together end together. With less than 1 % of wait the stage is
  * not bound by I/O and gets the maximum at once.
  *
- * <p>The decisions are those of the Rust {@code scheduler} crate: one table of cases tests both
- * (crates/scheduler/tests/controller_cases.tsv). For tasks of a stage, as opposed to single requests,
- * {@code THROUGHPUT} adds:
+ * <p>{@code INDEX} decides as in the Rust {@code scheduler} crate; the cases of that policy in
+ * crates/scheduler/tests/controller_cases.tsv test both. {@code THROUGHPUT} adds two rules to that crate's, for
+ * tasks of a stage and for monotasks of a disk:
  *
  * <ul>
  * <li>The first tasks of a stage in a JVM load classes and compile, so anything after them would seem to pay,
- * and their share of wait would seem small. Their interval is repeated unless they do not wait at all.
+ * and their share of wait would seem small. The first interval is repeated unless its tasks do not wait at all.
  * <li>Neighbouring tasks differ: read-ahead for one serves the next few, and caches are written back in
  * bursts. (One in six of a sort's reduce tasks on a spinning disk took three times as long.) So an interval
- * counts at least {@value #MIN_TASKS} tasks.
- * <li>For the same reason, the first doubling that does not pay is not final until the next does not pay
+ * counts at least {@value #MIN_TASKS} tasks, or {@value #MIN_MONOTASKS} monotasks.
+ * </ul>
+ *
+ * <p>It adds three rules for tasks only:
+ *
+ * <ul>
+ * <li>Since neighbouring tasks differ, the first doubling that does not pay is not final until the next does not pay
  * either. Later ones are final: they cover more tasks, and too many at once cost most there.
  * <li>The output of a stage's first tasks stays in memory, so the minimum looks faster at first than it is
  * later. If neither of those doublings paid, the minimum is measured once more, by tasks that start then. If
@@ -86,33 +91,27 @@ public final class Controller {
     private double serviceNs;
     private long lastIndex;
 
-    /** Creates a controller for uniform requests, as in the shared table of cases. For tests only. */
-    static Controller ofRequests(Policy policy, int min, int max, double gain) {
-        return new Controller(policy, min, max, gain, false, 0);
-    }
-
     /** Creates a controller for the tasks of a stage, which start slowly and differ from each other. */
     public static Controller ofTasks(Policy policy, int min, int max, double gain) {
-        return new Controller(policy, min, max, gain, true, MIN_TASKS);
+        return new Controller(policy, min, max, gain, true);
     }
 
     /** Creates a controller for a disk's monotasks, which range from one byte to millions and mix reads and writes. */
     public static Controller ofMonotasks(Policy policy, int min, int max, double gain) {
-        return new Controller(policy, min, max, gain, false, MIN_MONOTASKS);
+        return new Controller(policy, min, max, gain, false);
     }
 
     /**
      * Starts at the minimum concurrency.
      *
      * @param gain growth of bytes per second for a doubling to pay, 0.07 for 7 %; {@code THROUGHPUT} only
-     * @param minCounted minimum number of completions that an interval counts; if not 0, the first interval is repeated
      */
-    private Controller(Policy policy, int min, int max, double gain, boolean ofTasks, int minCounted) {
+    private Controller(Policy policy, int min, int max, double gain, boolean ofTasks) {
         this.policy = policy;
         // INDEX stays as in the paper.
-        this.ofTasks = ofTasks && policy == Policy.THROUGHPUT;
-        this.startsCold = minCounted > 0 && policy == Policy.THROUGHPUT;
-        this.minCounted = startsCold ? minCounted : 0;
+        this.startsCold = policy == Policy.THROUGHPUT;
+        this.ofTasks = ofTasks && startsCold;
+        this.minCounted = !startsCold ? 0 : ofTasks ? MIN_TASKS : MIN_MONOTASKS;
         this.min = Math.max(min, 1);
         this.max = Math.max(max, this.min);
         this.gain = gain;
