@@ -92,7 +92,7 @@ public final class Controller {
     private long lastIndex;
 
     /** Creates a controller for the tasks of a stage, which start slowly and differ from each other. */
-    public static Controller ofTasks(Policy policy, int min, int max, double gain) {
+    static Controller ofTasks(Policy policy, int min, int max, double gain) {
         return new Controller(policy, min, max, gain, true);
     }
 
@@ -119,27 +119,27 @@ public final class Controller {
     }
 
     /** Returns how many may run at once. */
-    public int concurrency() {
+    int concurrency() {
         return concurrency;
     }
 
     /** Returns the reason for the concurrency. */
-    public Reason reason() {
+    Reason reason() {
         return reason;
     }
 
     /** Returns true if the concurrency stays as it is until a restart. */
-    public boolean settled() {
+    boolean settled() {
         return settled;
     }
 
     /** Returns ζ of the last interval that ended, in ns² per megabyte; -1 before, and if nothing moved. */
-    public long lastIndex() {
+    long lastIndex() {
         return lastIndex;
     }
 
     /** Climbs again from the minimum. */
-    public void restart() {
+    void restart() {
         concurrency = min;
         previousConcurrency = 0;
         settled = min == max;
@@ -153,14 +153,14 @@ public final class Controller {
     }
 
     /** Settles on what a similar stage found, at most the maximum. */
-    public void remember(int found) {
+    void remember(int found) {
         concurrency = Math.min(Math.max(found, 1), max);
         settled = true;
         reason = Reason.REMEMBERED;
     }
 
     /** Sets the maximum. A controller that is not bound by I/O and was at the old maximum moves to the new one. */
-    public void setMax(int limit) {
+    void setMax(int limit) {
         int oldMax = max;
         max = Math.max(limit, min);
         if (concurrency > max || (concurrency == oldMax && reason == Reason.NOT_BOUND_BY_IO)) {
@@ -169,12 +169,12 @@ public final class Controller {
     }
 
     /** Sets how many tasks of the stage will start here in total. */
-    public void expect(int tasks) {
+    void expect(int tasks) {
         expected = tasks;
     }
 
     /** Records a start. */
-    public void started(long nowNs) {
+    void started(long nowNs) {
         startedTasks++;
         if (beginNs == NOT_STARTED) {
             beginNs = nowNs;
@@ -187,7 +187,7 @@ public final class Controller {
      *
      * @return true if an interval ended
      */
-    public boolean completed(long nowNs, Sample sample) {
+    boolean completed(long nowNs, Sample sample) {
         if (settled || beginNs == NOT_STARTED || !intervalEnds(nowNs, sample)) {
             return false;
         }

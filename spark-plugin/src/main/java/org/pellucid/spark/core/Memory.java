@@ -24,7 +24,7 @@ import java.util.UUID;
  */
 public final class Memory {
     /** Maximum number of entries, each for a stage, a place and a size. */
-    public static final int MAX_ENTRIES = 4096;
+    static final int MAX_ENTRIES = 4096;
     /** Stands for all slots, on an executor of any size. */
     public static final int ALL = 0;
 

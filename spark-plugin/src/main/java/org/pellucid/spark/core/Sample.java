@@ -1,20 +1,20 @@
 package org.pellucid.spark.core;
 
 /** One completed task or disk monotask, as the controller sees it. */
-public final class Sample {
+final class Sample {
     /** Value of {@link #waitNs} if all service time is wait, as for a disk monotask. */
-    public static final long ALL_WAIT = -1;
+    static final long ALL_WAIT = -1;
 
     /** Start time. */
-    public final long startNs;
+    final long startNs;
     /** Bytes moved. */
-    public final long bytes;
+    final long bytes;
     /** Time stalled on I/O, or {@link #ALL_WAIT}. */
-    public final long waitNs;
+    final long waitNs;
     /** Number of those running until this one completed, itself included. */
-    public final int running;
+    final int running;
 
-    public Sample(long startNs, long bytes, long waitNs, int running) {
+    Sample(long startNs, long bytes, long waitNs, int running) {
         this.startNs = startNs;
         this.bytes = bytes;
         this.waitNs = waitNs;

@@ -48,7 +48,7 @@ public final class Tuner {
         private final boolean gated;
         private boolean held = true;
         /** When the task began to run. */
-        public final long startNs;
+        private final long startNs;
 
         private Pass(Stage stage, boolean gated, long startNs) {
             this.stage = stage;
