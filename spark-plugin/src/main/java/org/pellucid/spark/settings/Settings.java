@@ -23,6 +23,7 @@ public final class Settings {
     /** Spark's own setting: cores per task. Since 4.3 it may be a fraction. */
     public static final String TASK_CPUS = "spark.task.cpus";
 
+    /** The values of {@link #MODE}. */
     public enum Mode { ADAPTIVE, MONOTASKS, MEASURE, OFF }
 
     public final Mode mode;

@@ -7,6 +7,7 @@ import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.pellucid.spark.PellucidPlugin;
 
+/** Warnings about setups that were not tested. */
 class CompatibilityCheckTest {
     private static final String US = PellucidPlugin.class.getName();
 

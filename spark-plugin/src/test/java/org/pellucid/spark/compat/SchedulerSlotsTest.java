@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import org.junit.jupiter.api.Test;
 import scala.math.BigDecimal;
 
+/** The number of cores in the message to Spark's scheduler. */
 class SchedulerSlotsTest {
     @Test
     void coresValueMatchesEachSparkVersion() throws ReflectiveOperationException {

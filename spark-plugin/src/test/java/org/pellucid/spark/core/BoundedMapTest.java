@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
+/** The entries that a full map evicts. */
 class BoundedMapTest {
     @Test
     void keepsMostRecentlyUsedEntries() {

@@ -12,6 +12,7 @@ import java.util.OptionalInt;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
+/** Lookups in the driver's memory, and its file. */
 class MemoryTest {
     private static final OptionalInt NOT_FOUND = OptionalInt.empty();
     private final Memory memory = new Memory();

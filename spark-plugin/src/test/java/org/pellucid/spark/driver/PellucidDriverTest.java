@@ -8,6 +8,7 @@ import java.util.Properties;
 import org.junit.jupiter.api.Test;
 import org.pellucid.spark.settings.Settings;
 
+/** The slots that the driver gives executors while jobs are off or stages need all slots. */
 class PellucidDriverTest {
     @Test
     void driverKeepsOwnSlotsWhileJobIsOff() {

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import org.junit.jupiter.api.Test;
 
+/** The times between two snapshots of a thread, with and without some of its counters. */
 class ThreadClockTest {
     private static final ThreadClock BEGIN = new ThreadClock(1000, 100, 10, 20, 5);
 

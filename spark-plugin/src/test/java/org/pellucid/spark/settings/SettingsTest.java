@@ -13,6 +13,7 @@ import org.apache.spark.SparkConf;
 import org.junit.jupiter.api.Test;
 import org.pellucid.spark.core.Policy;
 
+/** Parsing and validation of settings. */
 class SettingsTest {
     private static String rejection(String key, String value) {
         return rejection(Map.of(key, value));
