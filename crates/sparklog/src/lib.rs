@@ -8,7 +8,7 @@
 //! A log is read in one pass, with less than 200 bytes of memory for each task:
 //!
 //! 1. [`layout`] determines which files make up an application's log, and their order;
-//! 2. [`codec`] detects the compression of a file and decompresses it;
+//! 2. [`Codec`] detects the compression of a file and decompresses it;
 //! 3. each line is an event; [`read`] extracts the few dozen fields that matter and skips the rest;
 //! 4. at the end, names and times are resolved into the trace.
 //!
@@ -26,27 +26,15 @@
 //! This crate does not analyse logs; that is the task of `pellucid-model`. It does not open files either, so
 //! that logs can come from anywhere, except that [`layout::local`] lists local folders.
 
-pub mod archive;
-mod build;
-mod codec;
 mod error;
-mod escape;
 mod event;
-mod failure;
-mod kept;
-pub mod layout;
-mod lines;
+mod files;
+mod json;
 mod log;
-mod operators;
-mod plan;
-mod plugin;
 mod read;
-mod redact;
-mod scan;
-mod task;
 mod text;
-mod warnings;
 
-pub use codec::Codec;
 pub use error::Error;
+pub use files::codec::Codec;
+pub use files::{archive, layout};
 pub use read::{Part, decompressed, is_compressed, looks_like_event_log, read};

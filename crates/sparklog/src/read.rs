@@ -5,10 +5,10 @@ use std::io::{self, Read};
 
 use pellucid_trace::{Trace, budget};
 
-use crate::codec::{self, Codec};
 use crate::error::Error;
 use crate::event;
-use crate::lines::{Line, Lines, MAX_LINE_BYTES};
+use crate::files::codec::{self, Codec};
+use crate::files::lines::{Line, Lines, MAX_LINE_BYTES};
 use crate::log::Log;
 
 /// One file of a log, with its name for messages.

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use crate::scan::{Malformed, Raw, Scanner};
+use crate::json::{Malformed, Raw, Scanner};
 use crate::text;
 
 /// Maximum depth of a plan, since each level uses stack. Deeper operators are ignored.

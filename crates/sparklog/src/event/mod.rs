@@ -1,10 +1,15 @@
 //! Parsers for all events but task ends: their names, and the fields that a trace needs. Times are Unix
 //! times in milliseconds.
 
+pub mod failure;
+pub mod operators;
+pub mod plugin;
+pub mod task;
+
 use std::borrow::Cow;
 
-use crate::scan::{Malformed, Raw, Scanner};
-use crate::task::time;
+use crate::event::task::time;
+use crate::json::{Malformed, Raw, Scanner};
 
 /// Returns the name of a line's event, such as `SparkListenerTaskEnd` or
 /// `org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart`, or `None` if the object is not an
@@ -123,7 +128,7 @@ fn owned(scanner: &mut Scanner<'_>) -> Result<Option<String>, Malformed> {
 pub fn settings(scanner: &mut Scanner<'_>, mut found: impl FnMut(String, String)) -> Result<(), Malformed> {
     scanner.object_or_skip(|key, value| {
         if let Some(text) = value.text()? {
-            found(crate::escape::unescaped(key).into_owned(), text.into_owned());
+            found(crate::json::unescaped(key).into_owned(), text.into_owned());
         }
         Ok(())
     })
@@ -252,7 +257,7 @@ fn job_properties(scanner: &mut Scanner<'_>, job: &mut JobStart) -> Result<(), M
             b"spark.job.description" => job.description = owned(value)?,
             _ if key.starts_with(b"spark.sql.") => {
                 if let Some(text) = value.text()? {
-                    let key = crate::escape::unescaped(key).into_owned();
+                    let key = crate::json::unescaped(key).into_owned();
                     job.sql_settings.push((key, text.into_owned()));
                 }
             }

@@ -1,6 +1,6 @@
 //! Warnings about a log, counted while it is read and reported at its end.
 
-use crate::task::Contradictions;
+use crate::event::task::Contradictions;
 
 /// Maximum number of malformed lines that are listed; further ones are counted.
 const MAX_LISTED: usize = 5;

@@ -8,18 +8,24 @@
 //! are truncated. A referenced but unknown item is therefore created with the data at hand, and
 //! inconsistencies are counted and reported once.
 
+pub mod build;
+pub mod kept;
+pub mod plan;
+pub mod redact;
+pub mod warnings;
+
 use std::collections::{BTreeMap, HashMap};
 
 use pellucid_trace::{PipelinedTasks, Trace};
 
+use crate::event::plugin::ConcurrencyHistory;
+use crate::event::task::{self, TaskEnd, ns};
 use crate::event::{self, ApplicationStart, EndEvent, Execution, ExecutorEvent, StageInfo};
-use crate::kept::Kept;
-use crate::plan::Plans;
-use crate::plugin::ConcurrencyHistory;
-use crate::scan::{Malformed, Scanner};
-use crate::task::{self, TaskEnd, ns};
-use crate::warnings::Warnings;
-use crate::{build, text};
+use crate::json::{Malformed, Scanner};
+use crate::log::kept::Kept;
+use crate::log::plan::Plans;
+use crate::log::warnings::Warnings;
+use crate::text;
 
 /// Maximum number of event names that are counted separately.
 const MAX_NAMES: usize = 300;
@@ -288,7 +294,7 @@ impl Log {
         let ix = self.executors.len() as u32;
         self.kept.item(2 * id.len());
         self.executor_by_id.insert(id.to_vec(), ix);
-        let id = crate::escape::unescaped(id).trim_matches(['<', '>']).to_owned();
+        let id = crate::json::unescaped(id).trim_matches(['<', '>']).to_owned();
         self.executors.push(Executor { id, ..Executor::default() });
         ix
     }
@@ -467,7 +473,7 @@ impl Log {
         let stage = self.stage_of(stage_id, ended.stage_attempt.unwrap_or(0));
         let executor = self.executor_of(ended.executor);
         if self.executors[executor as usize].host.is_none() && !ended.host.is_empty() {
-            self.executors[executor as usize].host = Some(crate::escape::unescaped(ended.host).into_owned());
+            self.executors[executor as usize].host = Some(crate::json::unescaped(ended.host).into_owned());
         }
         let cores = &mut self.executors[executor as usize].machine_cores;
         *cores = ended.plugin().cores().max(*cores);

@@ -1,8 +1,8 @@
 //! The memory of a log's contents: an estimate for the [budget](pellucid_trace::budget), and short names
 //! once names take much of it.
 
+use crate::log::warnings::Warnings;
 use crate::text;
-use crate::warnings::Warnings;
 
 /// Maximum length of the names of jobs and executions, which may be whole SQL texts.
 const MAX_NAME_CHARS: usize = 2000;

@@ -10,10 +10,10 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use pellucid_trace::{Blocked, Failure, Locality, Outcome, PipelinedTask};
 
-use crate::failure::{self, TaskResult};
-use crate::operators::OperatorMetrics;
-use crate::plugin::PluginMetrics;
-use crate::scan::{Malformed, Raw, Scanner};
+use crate::event::failure::{self, TaskResult};
+use crate::event::operators::OperatorMetrics;
+use crate::event::plugin::PluginMetrics;
+use crate::json::{Malformed, Raw, Scanner};
 
 /// Latest valid time, in the year 2554: the last that 64 bits of nanoseconds can represent.
 const LAST_MS: u64 = u64::MAX / 1_000_000;

@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use crate::escape::unescaped;
+use crate::json::escape::unescaped;
 
 /// An error: the line is not valid JSON at this position, or not of the expected shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

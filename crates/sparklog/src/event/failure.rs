@@ -2,7 +2,7 @@
 
 use pellucid_trace::Failure;
 
-use crate::scan::{Malformed, Scanner};
+use crate::json::{Malformed, Scanner};
 use crate::text;
 
 /// Maximum length of an error message.

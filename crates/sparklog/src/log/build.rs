@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use pellucid_trace::*;
 
 use crate::event::EndEvent;
+use crate::event::task::ns;
+use crate::log::redact::Redaction;
 use crate::log::{Executor, Log};
-use crate::redact::Redaction;
-use crate::task::ns;
 
 /// Converts Unix time to the trace's time.
 struct Clock {

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use pellucid_trace::{Blocked, ConcurrencyChange, PipelinedTask};
 
-use crate::task::ns;
+use crate::event::task::ns;
 
 /// Reasons for the plugin's choices. The plugin logs their codes, which start at 1.
 const REASONS: [&str; 7] = [
