@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::event;
 use crate::files::codec::{self, Codec};
 use crate::files::lines::{Line, Lines, MAX_LINE_BYTES};
-use crate::log::Log;
+use crate::json::Malformed;
+use crate::log::{Log, build};
 
 /// One file of a log, with its name for messages.
 pub struct Part<R> {
@@ -73,7 +74,7 @@ pub fn read<R: Read>(parts: impl IntoIterator<Item = Part<R>>) -> Result<Trace, 
     if !log.is_event_log() {
         return Err(no_events(first, &log, truncated));
     }
-    let mut trace = log.finish();
+    let mut trace = build::trace(log);
     trace.bytes = bytes;
     if let Some(why) = truncated {
         // Both are shown to the user, so the reason goes into only one of them.
@@ -99,12 +100,17 @@ fn read_part<R: Read>(
         let number = lines.lines + 1;
         match lines.next() {
             Ok(None) => return Ok(PartEnd::Complete),
-            Ok(Some(Line::Whole(line))) => log.line(without_mark(line, number), number),
+            Ok(Some(Line::Whole(line))) => {
+                let line = without_mark(line, number);
+                if let Err(error) = take(log, line) {
+                    log.warnings.malformed(number, error.offset, line.len());
+                }
+            }
             Ok(Some(Line::Unterminated(line))) => {
                 let line = without_mark(line, number);
                 // The writer may have omitted the last terminator. Only a truncated line is invalid JSON.
                 let truncated = PartEnd::Truncated(format!("{name} is truncated within line {number}"));
-                return Ok(if log.last_line(line) { PartEnd::Complete } else { truncated });
+                return Ok(if take(log, line).is_ok() { PartEnd::Complete } else { truncated });
             }
             Ok(Some(Line::TooLong(length))) => {
                 let limit = MAX_LINE_BYTES >> 20;
@@ -124,6 +130,18 @@ fn read_part<R: Read>(
             }
         }
     }
+}
+
+/// Adds a line's event to the log. On failure, the log is unchanged.
+fn take(log: &mut Log, line: &[u8]) -> Result<(), Malformed> {
+    if line.trim_ascii().is_empty() {
+        return Ok(());
+    }
+    match event::parse(line)? {
+        Some(event) => log.apply(event),
+        None => log.warnings.no_event += 1,
+    }
+    Ok(())
 }
 
 /// The mark that editors on Windows put at the beginning of a text.

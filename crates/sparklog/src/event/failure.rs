@@ -2,7 +2,7 @@
 
 use pellucid_trace::Failure;
 
-use crate::json::{Malformed, Scanner};
+use crate::json::{Malformed, Scanner, fields};
 use crate::text;
 
 /// Maximum length of an error message.
@@ -27,15 +27,11 @@ pub enum TaskResult {
 pub fn reason(scanner: &mut Scanner<'_>) -> Result<(TaskResult, Option<String>), Malformed> {
     let mut reason = &b""[..];
     let (mut class, mut message) = (None, None);
-    scanner.object_or_skip(|key, value| {
-        match key {
-            b"Reason" => reason = value.raw_text()?.unwrap_or_default(),
-            b"Class Name" => class = value.text()?,
-            b"Description" | b"Message" | b"Loss Reason" | b"Kill Reason" => message = value.text()?,
-            _ => value.skip()?,
-        }
-        Ok(())
-    })?;
+    fields!(scanner.object_or_skip, value {
+        b"Reason" => reason = value.raw_text()?.unwrap_or_default(),
+        b"Class Name" => class = value.text()?,
+        b"Description" | b"Message" | b"Loss Reason" | b"Kill Reason" => message = value.text()?,
+    });
     let out_of_memory = |text: &str| {
         ["OutOfMemory", "exceeding memory limits", "exceeding physical memory limits", "OOMKilled"]
             .iter()

@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use pellucid_trace::{Blocked, PipelinedTask};
 use std::sync::LazyLock;
 
-use crate::event::task::ns;
+use crate::event::time::ns;
 
 /// Texts that occur in every list with a name known to [`OperatorMetrics::slot`], and in few others.
 static MARKERS: LazyLock<[Finder<'static>; 4]> =

@@ -1,18 +1,11 @@
-//! Metrics that Pellucid's plugin adds to a log: waits that stock Spark does not measure, and the concurrency
-//! of each executor.
+//! Metrics that Pellucid's plugin adds to a task: waits that stock Spark does not measure, and the concurrency
+//! of the executor.
 //!
 //! The plugin logs its metrics as accumulables of tasks. It always logs the concurrency, which marks its
 //! presence. If a wait is missing then, it was not measured, because the task's I/O bypassed the plugin (as
 //! with the file system of an object store). If bytes or queue time are missing, they are zero.
-//!
-//! The concurrency is logged at the end of each task, so a change becomes visible when the first task under
-//! it ends. Only changes are kept.
 
-use std::collections::HashMap;
-
-use pellucid_trace::{Blocked, ConcurrencyChange, PipelinedTask};
-
-use crate::event::task::ns;
+use pellucid_trace::{Blocked, PipelinedTask};
 
 /// Reasons for the plugin's choices. The plugin logs their codes, which start at 1.
 const REASONS: [&str; 7] = [
@@ -82,42 +75,11 @@ impl PluginMetrics {
         self.cores.and_then(|cores| u32::try_from(cores).ok()).filter(|cores| *cores > 0)
     }
 
-    fn chosen(&self) -> Option<(u32, Option<&'static str>)> {
+    /// Returns the concurrency of the executor when the task ended, and the reason for it.
+    pub fn chosen(&self) -> Option<(u32, Option<&'static str>)> {
         let concurrency = u32::try_from(self.concurrency?).ok().filter(|n| *n > 0)?;
         let place = usize::try_from(self.reason.unwrap_or(0)).ok().and_then(|code| code.checked_sub(1));
         Some((concurrency, place.and_then(|place| REASONS.get(place)).copied()))
-    }
-}
-
-/// The history of the executors' concurrency.
-#[derive(Debug, Default)]
-pub struct ConcurrencyHistory {
-    /// Last known concurrency, by executor and stage.
-    last: HashMap<(u32, u32), u32>,
-    changes: Vec<(u64, ConcurrencyChange)>,
-}
-
-impl ConcurrencyHistory {
-    /// Adds a task that ended, with the plugin's metrics. Its times are Unix times.
-    pub fn ended(&mut self, task: &PipelinedTask, measured: &PluginMetrics) {
-        let Some((concurrency, reason)) = measured.chosen() else { return };
-        let known = self.last.insert((task.resource, task.stage), concurrency);
-        if known == Some(concurrency) {
-            return;
-        }
-        // The initial concurrency of a stage applies from the launch of its first task.
-        let at_ns = if known.is_none() { task.launched_ns } else { task.ended_ns() };
-        let (resource, stage, reason) = (task.resource, task.stage, reason.map(str::to_owned));
-        self.changes.push((at_ns, ConcurrencyChange { resource, stage, at_ns, concurrency, reason }));
-    }
-
-    /// Returns the changes in chronological order, with times relative to `origin_ms`.
-    pub fn since(mut self, origin_ms: u64) -> Vec<ConcurrencyChange> {
-        self.changes.sort_by_key(|(at_ns, _)| *at_ns);
-        let changes = self.changes.into_iter();
-        changes
-            .map(|(at_ns, change)| ConcurrencyChange { at_ns: at_ns.saturating_sub(ns(origin_ms)), ..change })
-            .collect()
     }
 }
 
@@ -148,38 +110,5 @@ mod tests {
         assert_eq!((cores(2), cores(0), cores(u64::MAX), measured(&[]).cores()), (Some(2), None, None, None));
         assert!(PluginMetrics::default().slot(b"scan time").is_none());
         assert!(PluginMetrics::default().slot(b"pellucid.newer").is_none());
-    }
-
-    #[test]
-    fn only_changes_of_concurrency_are_kept() {
-        let mut seen = ConcurrencyHistory::default();
-        let mut ended = |resource, stage, launched_ns, duration_ns, concurrency, reason| {
-            let task = PipelinedTask { resource, stage, launched_ns, duration_ns, ..Default::default() };
-            seen.ended(
-                &task,
-                &measured(&[("pellucid.concurrency", concurrency), ("pellucid.reason", reason)]),
-            );
-        };
-        let ms = 1_000_000;
-        ended(0, 3, 100 * ms, 100 * ms, 2, 1);
-        ended(1, 3, 100 * ms, 110 * ms, 2, 1);
-        ended(0, 3, 150 * ms, 70 * ms, 2, 1);
-        ended(0, 3, 160 * ms, 140 * ms, 4, 2);
-        ended(0, 4, 310 * ms, 10 * ms, 4, 99);
-        ended(0, 4, 310 * ms, 10 * ms, 0, 1);
-        let changes = seen.since(50);
-        let changes: Vec<_> = changes
-            .iter()
-            .map(|c| (c.resource, c.stage, c.at_ns / ms, c.concurrency, c.reason.as_deref()))
-            .collect();
-        assert_eq!(
-            changes,
-            [
-                (0, 3, 50, 2, Some("start")),
-                (1, 3, 50, 2, Some("start")),
-                (0, 3, 250, 4, Some("more at once moved more bytes a second")),
-                (0, 4, 260, 4, None),
-            ]
-        );
     }
 }

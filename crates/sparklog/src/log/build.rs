@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use pellucid_trace::*;
 
-use crate::event::EndEvent;
-use crate::event::task::ns;
+use crate::event::job::EndEvent;
+use crate::event::time::ns;
 use crate::log::redact::Redaction;
 use crate::log::{Executor, Log};
 
@@ -31,6 +31,13 @@ impl Clock {
 
 /// Converts a log to a trace.
 pub fn trace(mut log: Log) -> Trace {
+    for (name, count) in
+        [("SparkListenerTaskEnd", log.task_ends), ("SparkListenerTaskStart", log.task_starts)]
+    {
+        if count > 0 {
+            log.events.insert(name.into(), count);
+        }
+    }
     order_times(&mut log);
     let clock = Clock { origin_ms: origin_ms(&log) };
     log.tasks.count_from(ns(clock.origin_ms));

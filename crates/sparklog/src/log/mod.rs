@@ -1,31 +1,38 @@
 //! The state of one application's log while its events are read.
 //!
-//! [`Log`] takes lines and keeps what a trace needs: the application, executors, jobs, stages and SQL
+//! [`Log`] takes events and keeps what a trace needs: the application, executors, jobs, stages and SQL
 //! executions, and tasks in packed form. References are resolved as far as the order of the log allows.
-//! Times remain Unix times until [`Log::finish`] determines the origin.
+//! Times remain Unix times until [`build`] determines the origin.
 //!
 //! Real logs violate their own format: tasks end after their stage, stages appear without their job, events
 //! are truncated. A referenced but unknown item is therefore created with the data at hand, and
 //! inconsistencies are counted and reported once.
 
 pub mod build;
-pub mod kept;
-pub mod plan;
-pub mod redact;
-pub mod warnings;
+mod concurrency;
+mod kept;
+mod measured;
+mod plans;
+mod redact;
+mod warnings;
 
 use std::collections::{BTreeMap, HashMap};
 
-use pellucid_trace::{PipelinedTasks, Trace};
+use pellucid_trace::PipelinedTasks;
 
-use crate::event::plugin::ConcurrencyHistory;
-use crate::event::task::{self, TaskEnd, ns};
-use crate::event::{self, ApplicationStart, EndEvent, Execution, ExecutorEvent, StageInfo};
-use crate::json::{Malformed, Scanner};
-use crate::log::kept::Kept;
-use crate::log::plan::Plans;
-use crate::log::warnings::Warnings;
+use crate::event::application::{ApplicationStart, ExecutorEvent, Settings};
+use crate::event::execution::Execution;
+use crate::event::job::{EndEvent, JobStart, StageInfo};
+use crate::event::task::TaskEnd;
+use crate::event::time::ns;
+use crate::event::{self, Content, Event};
+use crate::json::unescaped;
 use crate::text;
+use concurrency::ConcurrencyHistory;
+use kept::Kept;
+use measured::measured;
+use plans::Plans;
+use warnings::Warnings;
 
 /// Maximum number of event names that are counted separately.
 const MAX_NAMES: usize = 300;
@@ -37,37 +44,37 @@ const MAX_SETTING_CHARS: usize = 1000;
 /// The contents of a log so far.
 #[derive(Debug, Default)]
 pub struct Log {
-    pub(crate) start: ApplicationStart,
-    pub(crate) ended_ms: Option<u64>,
-    pub(crate) version: Option<String>,
-    pub(crate) databricks: bool,
-    pub(crate) settings: BTreeMap<String, String>,
-    pub(crate) events: HashMap<Vec<u8>, u64>,
-    pub(crate) executors: Vec<Executor>,
+    start: ApplicationStart,
+    ended_ms: Option<u64>,
+    version: Option<String>,
+    databricks: bool,
+    settings: BTreeMap<String, String>,
+    events: HashMap<Vec<u8>, u64>,
+    executors: Vec<Executor>,
     executor_by_id: HashMap<Vec<u8>, u32>,
     /// Cores for each task, by resource profile.
-    pub(crate) profiles: HashMap<u64, f64>,
-    pub(crate) jobs: Vec<Job>,
+    profiles: HashMap<u64, f64>,
+    jobs: Vec<Job>,
     job_by_id: HashMap<u64, usize>,
     /// Jobs that have not ended, with their stages.
     active: Vec<(usize, Vec<u64>)>,
     /// The job that collects all stages whose job has no recorded start.
     orphan_job: Option<usize>,
-    pub(crate) stages: Vec<Stage>,
+    stages: Vec<Stage>,
     stage_by_id: HashMap<(u64, u64), u32>,
     /// The RDD of each planned stage, whether the stage ran or its output already existed.
-    pub(crate) rdd_of_stage: HashMap<u64, u64>,
+    rdd_of_stage: HashMap<u64, u64>,
     /// The stage of the last task, cached since consecutive tasks usually share a stage.
     last_stage: Option<((u64, u64), u32)>,
-    pub(crate) executions: Vec<SqlExecution>,
+    executions: Vec<SqlExecution>,
     execution_by_id: HashMap<u64, usize>,
     plans: Plans,
-    pub(crate) tasks: PipelinedTasks,
-    pub(crate) concurrencies: ConcurrencyHistory,
+    tasks: PipelinedTasks,
+    concurrencies: ConcurrencyHistory,
     /// End of the last task, used for tasks without times.
     latest_ms: Option<u64>,
     kept: Kept,
-    pub(crate) warnings: Warnings,
+    pub warnings: Warnings,
     task_ends: u64,
     task_starts: u64,
 }
@@ -128,21 +135,6 @@ pub struct SqlExecution {
 }
 
 impl Log {
-    /// Reads a line. `number` is its number in the file, for warnings.
-    pub fn line(&mut self, line: &[u8], number: u64) {
-        if line.trim_ascii().is_empty() {
-            return;
-        }
-        if let Err(error) = self.event(line) {
-            self.warnings.malformed(number, error.offset, line.len());
-        }
-    }
-
-    /// Reads the last line, which has no terminator. Returns false if the line is truncated.
-    pub fn last_line(&mut self, line: &[u8]) -> bool {
-        line.trim_ascii().is_empty() || self.event(line).is_ok()
-    }
-
     /// Returns whether the log contains any Spark event.
     pub fn is_event_log(&self) -> bool {
         self.task_ends > 0 || self.task_starts > 0 || self.events.keys().any(|name| event::is_spark(name))
@@ -153,120 +145,52 @@ impl Log {
         (self.kept.bytes() + self.plans.memory_bytes()) as u64
     }
 
-    /// Converts the log to a trace.
-    pub fn finish(mut self) -> Trace {
-        for (name, count) in
-            [("SparkListenerTaskEnd", self.task_ends), ("SparkListenerTaskStart", self.task_starts)]
-        {
-            if count > 0 {
-                self.events.insert(name.into(), count);
+    /// Adds an event.
+    pub fn apply(&mut self, event: Event<'_>) {
+        match event.content {
+            Content::TaskEnd(task) => {
+                self.task_ends += 1;
+                return self.task_end(task);
             }
+            Content::TaskStart => {
+                self.task_starts += 1;
+                return;
+            }
+            Content::LogStart { version, databricks } => {
+                self.databricks |= databricks;
+                self.version = version.or(self.version.take());
+            }
+            Content::ApplicationStart(start) => self.application_start(start),
+            Content::ApplicationEnd { at_ms } => self.ended_ms = at_ms.or(self.ended_ms),
+            Content::Environment(settings) => self.add_settings(settings),
+            Content::ResourceProfile { id, cpus } => self.profiles.extend(id.zip(cpus)),
+            Content::ExecutorAdded(executor) => self.executor_added(executor),
+            // The driver's own block manager runs no tasks.
+            Content::BlockManagerAdded(manager) if matches!(&manager.id[..], b"driver" | b"<driver>") => {}
+            Content::BlockManagerAdded(manager) => self.executor_added(manager),
+            Content::ExecutorRemoved(executor) => self.executor_removed(executor),
+            Content::JobStart(job) => self.job_start(job),
+            Content::JobEnd(end) => self.job_end(end),
+            Content::StageSubmitted(stage) => self.stage(stage, false),
+            Content::StageCompleted(stage) => self.stage(stage, true),
+            Content::ExecutionStart(execution) => self.execution(execution, true),
+            Content::PlanChange(execution) => self.execution(execution, false),
+            Content::ExecutionEnd(end) => self.execution_end(end),
+            Content::Other => {}
         }
-        build::trace(self)
+        self.count(event::short(&event.name));
     }
 
-    /// Reads an event. On failure, the log is unchanged.
-    fn event(&mut self, line: &[u8]) -> Result<(), Malformed> {
-        let Some(name) = event::name(line)? else {
-            self.warnings.no_event += 1;
-            return Ok(());
-        };
-        let mut scanner = Scanner::new(line);
-        let short = event::short(&name);
-        match short {
-            b"SparkListenerTaskEnd" => {
-                let task = task::task_end(&mut scanner)?;
-                whole(&mut scanner)?;
-                self.task_ends += 1;
-                self.task_end(task);
-                return Ok(());
-            }
-            b"SparkListenerTaskStart" => {
-                scanner.skip()?;
-                whole(&mut scanner)?;
-                self.task_starts += 1;
-                return Ok(());
-            }
-            _ => self.other_event(short, &mut scanner)?,
-        }
-        if let Some(count) = self.events.get_mut(short) {
+    /// Counts an event by its short name.
+    fn count(&mut self, name: &[u8]) {
+        if let Some(count) = self.events.get_mut(name) {
             *count += 1;
         } else if self.events.len() < MAX_NAMES {
-            self.kept.item(short.len());
-            self.events.insert(short.to_vec(), 1);
+            self.kept.item(name.len());
+            self.events.insert(name.to_vec(), 1);
         } else {
             *self.events.entry(b"other".to_vec()).or_default() += 1;
         }
-        Ok(())
-    }
-
-    /// Reads any event but those of tasks.
-    fn other_event(&mut self, name: &[u8], scanner: &mut Scanner<'_>) -> Result<(), Malformed> {
-        match name {
-            b"SparkListenerLogStart" => {
-                self.version = event::field(scanner, b"Spark Version")?.or(self.version.take())
-            }
-            b"DBCEventLoggingListenerMetadata" => {
-                self.databricks = true;
-                self.version = event::field(scanner, b"Spark Version")?.or(self.version.take());
-            }
-            b"SparkListenerApplicationStart" => {
-                let start = event::application_start(scanner)?;
-                whole(scanner)?;
-                self.application_start(start);
-            }
-            b"SparkListenerApplicationEnd" => self.ended_ms = event::timestamp(scanner)?.or(self.ended_ms),
-            b"SparkListenerEnvironmentUpdate" => {
-                let mut found = Vec::new();
-                event::environment(scanner, |key, value| found.push((key, value)))?;
-                self.add_settings(found);
-            }
-            b"SparkListenerResourceProfileAdded" => {
-                if let (Some(id), Some(cpus)) = event::resource_profile(scanner)? {
-                    self.profiles.insert(id, cpus);
-                }
-            }
-            b"SparkListenerExecutorAdded" | b"SparkListenerBlockManagerAdded" => {
-                let event = event::executor(scanner)?;
-                whole(scanner)?;
-                self.executor_added(event, name == b"SparkListenerExecutorAdded");
-            }
-            b"SparkListenerExecutorRemoved" | b"SparkListenerBlockManagerRemoved" => {
-                let event = event::executor(scanner)?;
-                whole(scanner)?;
-                self.executor_removed(event);
-            }
-            b"SparkListenerJobStart" => {
-                let job = event::job_start(scanner)?;
-                whole(scanner)?;
-                self.job_start(job);
-            }
-            b"SparkListenerJobEnd" => {
-                let end = event::job_end(scanner)?;
-                whole(scanner)?;
-                self.job_end(end);
-            }
-            b"SparkListenerStageSubmitted" | b"SparkListenerStageCompleted" => {
-                let stage = event::stage(scanner)?;
-                whole(scanner)?;
-                self.stage(stage, name == b"SparkListenerStageCompleted");
-            }
-            b"SparkListenerSQLExecutionStart" | b"SparkListenerSQLAdaptiveExecutionUpdate" => {
-                let execution = event::execution(scanner)?;
-                whole(scanner)?;
-                self.execution(execution, name == b"SparkListenerSQLExecutionStart")?;
-            }
-            b"SparkListenerSQLExecutionEnd" => {
-                let end = event::execution_end(scanner)?;
-                whole(scanner)?;
-                self.execution_end(end);
-            }
-            _ => {
-                scanner.skip()?;
-                whole(scanner)?;
-            }
-        }
-        Ok(())
     }
 
     fn application_start(&mut self, start: ApplicationStart) {
@@ -277,7 +201,7 @@ impl Log {
         }
     }
 
-    fn add_settings(&mut self, settings: Vec<(String, String)>) {
+    fn add_settings(&mut self, settings: Settings) {
         for (key, value) in settings {
             if self.settings.len() < MAX_SETTINGS || self.settings.contains_key(&key) {
                 self.kept.item(key.len() + value.len().min(MAX_SETTING_CHARS));
@@ -294,16 +218,12 @@ impl Log {
         let ix = self.executors.len() as u32;
         self.kept.item(2 * id.len());
         self.executor_by_id.insert(id.to_vec(), ix);
-        let id = crate::json::unescaped(id).trim_matches(['<', '>']).to_owned();
+        let id = unescaped(id).trim_matches(['<', '>']).to_owned();
         self.executors.push(Executor { id, ..Executor::default() });
         ix
     }
 
-    fn executor_added(&mut self, event: ExecutorEvent, itself: bool) {
-        // The driver's own block manager runs no tasks.
-        if !itself && matches!(&event.id[..], b"driver" | b"<driver>") {
-            return;
-        }
+    fn executor_added(&mut self, event: ExecutorEvent) {
         let ix = self.executor_of(&event.id);
         let executor = &mut self.executors[ix as usize];
         executor.host = event.host.or(executor.host.take());
@@ -324,7 +244,7 @@ impl Log {
         executor.removed_why = executor.removed_why.take().or(why);
     }
 
-    fn job_start(&mut self, job: event::JobStart) {
+    fn job_start(&mut self, job: JobStart) {
         self.add_settings(job.sql_settings);
         self.kept.item(size_of_val(&job.stages[..]) + 3 * size_of_val(&job.rdds[..]));
         self.rdd_of_stage.extend(job.rdds);
@@ -430,15 +350,15 @@ impl Log {
         set.map_or(by_default, |set| set == "true")
     }
 
-    fn execution(&mut self, execution: Execution<'_>, starts: bool) -> Result<(), Malformed> {
+    fn execution(&mut self, execution: Execution, starts: bool) {
         let Some(id) = execution.id else {
             self.warnings.no_id += 1;
-            return Ok(());
+            return;
         };
-        let facts = execution.plan.map(|plan| self.plans.read(id, plan)).transpose()?.unwrap_or_default();
-        if facts.too_deep {
-            self.warnings.deep_plans += 1;
-        }
+        let plan = execution.plan;
+        let local_parquet = plan.local_parquet;
+        self.warnings.deep_plans += u64::from(plan.too_deep);
+        self.plans.add(id, plan);
         if starts {
             self.add_settings(execution.sql_settings);
             self.execution_by_id.insert(id, self.executions.len());
@@ -447,13 +367,12 @@ impl Log {
                 name: self.kept.name(execution.description, &mut self.warnings),
                 root: execution.root.filter(|root| *root != id),
                 submitted_ms: execution.at_ms,
-                local_parquet: facts.local_parquet,
+                local_parquet,
                 end: None,
             });
         } else if let Some(ix) = self.execution_by_id.get(&id) {
-            self.executions[*ix].local_parquet |= facts.local_parquet;
+            self.executions[*ix].local_parquet |= local_parquet;
         }
-        Ok(())
     }
 
     fn execution_end(&mut self, end: EndEvent) {
@@ -473,33 +392,27 @@ impl Log {
         let stage = self.stage_of(stage_id, ended.stage_attempt.unwrap_or(0));
         let executor = self.executor_of(ended.executor);
         if self.executors[executor as usize].host.is_none() && !ended.host.is_empty() {
-            self.executors[executor as usize].host = Some(crate::json::unescaped(ended.host).into_owned());
+            self.executors[executor as usize].host = Some(unescaped(ended.host).into_owned());
         }
         let cores = &mut self.executors[executor as usize].machine_cores;
-        *cores = ended.plugin().cores().max(*cores);
+        *cores = ended.accumulated.plugin.cores().max(*cores);
         let known = &mut self.stages[stage as usize];
         if ended.launched_ms.or(ended.finished_ms).is_none() {
             ended.launched_ms = known.submitted_ms.or(self.latest_ms);
         }
         self.latest_ms = ended.finished_ms.or(self.latest_ms);
-        let (mut task, contradictions) = ended.measured();
+        let (mut task, contradictions) = measured(&mut ended);
         let launched_ms = task.launched_ns / ns(1);
         known.first_launch_ms =
             Some(known.first_launch_ms.map_or(launched_ms, |first| first.min(launched_ms)));
-        if known.distrust_input && task.input_bytes.is_some() && !ended.plugin().counted_input() {
+        if known.distrust_input && task.input_bytes.is_some() && !ended.accumulated.plugin.counted_input() {
             task.input_bytes = None;
             self.warnings.distrusted_inputs += 1;
         }
         (task.stage, task.resource) = (stage, executor);
-        self.concurrencies.ended(&task, ended.plugin());
+        self.concurrencies.ended(&task, &ended.accumulated.plugin);
         self.warnings.add_contradictions(contradictions);
         self.kept.task();
         self.tasks.push(&task);
     }
-}
-
-/// Checks that nothing follows the object.
-fn whole(scanner: &mut Scanner<'_>) -> Result<(), Malformed> {
-    let offset = scanner.offset();
-    if scanner.at_end() { Ok(()) } else { Err(Malformed { offset }) }
 }

@@ -1,6 +1,6 @@
 //! Warnings about a log, counted while it is read and reported at its end.
 
-use crate::event::task::Contradictions;
+use crate::log::measured::Contradictions;
 
 /// Maximum number of malformed lines that are listed; further ones are counted.
 const MAX_LISTED: usize = 5;

@@ -7,15 +7,11 @@
 
 use std::collections::HashMap;
 
-use crate::json::{Malformed, Raw, Scanner};
-use crate::text;
+use crate::event::plan::{Operator, Plan};
 
-/// Maximum depth of a plan, since each level uses stack. Deeper operators are ignored.
-const MAX_DEPTH: u32 = 300;
 /// Maximum number of accumulators kept for ended executions, since a stage may complete after its execution.
 /// Beyond it, the oldest executions are removed.
 const MAX_ENDED: usize = 200_000;
-const MAX_NAME_CHARS: usize = 60;
 /// Maximum number of operators in a stage's name.
 const MAX_NAMED: usize = 8;
 
@@ -35,32 +31,17 @@ pub struct Plans {
     held: usize,
 }
 
-/// Properties of a plan.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct PlanFacts {
-    /// True if the plan scans Parquet files on the local file system.
-    pub local_parquet: bool,
-    /// True if the plan exceeds the maximum depth.
-    pub too_deep: bool,
-}
-
-/// A traversal of one plan.
-struct Walk<'p> {
-    plans: &'p mut Plans,
-    execution: u64,
-    next_place: u32,
-    facts: PlanFacts,
-}
-
 impl Plans {
-    /// Reads the `sparkPlanInfo` of an execution.
-    ///
-    /// # Errors
-    /// Fails if the JSON is malformed.
-    pub fn read(&mut self, execution: u64, plan: Raw<'_>) -> Result<PlanFacts, Malformed> {
-        let mut walk = Walk { plans: self, execution, next_place: 0, facts: PlanFacts::default() };
-        walk.node(&mut Scanner::new(plan.0), 0)?;
-        Ok(walk.facts)
+    /// Adds the operators of an execution's plan.
+    pub fn add(&mut self, execution: u64, plan: Plan) {
+        let number = |operator: Operator| (operator.place, self.number_of(operator.name));
+        let operators: Vec<(u32, u32)> = plan.operators.into_iter().map(number).collect();
+        for (accumulator, ix) in plan.accumulators {
+            let (place, name) = operators[ix as usize];
+            if self.operators.insert(accumulator, (execution, place, name)).is_none() {
+                self.accumulators.entry(execution).or_default().push(accumulator);
+            }
+        }
     }
 
     /// Returns the estimated memory of the operators: several map entries for each accumulator.
@@ -102,86 +83,22 @@ impl Plans {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    fn number_of(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.numbers.get(name) {
+    fn number_of(&mut self, name: String) -> u32 {
+        if let Some(number) = self.numbers.get(&name) {
             return *number;
         }
         let number = self.names.len() as u32;
         self.name_bytes += 2 * name.len() + 100;
-        self.names.push(name.to_owned());
-        self.numbers.insert(name.to_owned(), number);
+        self.names.push(name.clone());
+        self.numbers.insert(name, number);
         number
     }
-}
-
-impl Walk<'_> {
-    /// Reads a node. Positions are assigned on entry, so that they run from the root down whatever the
-    /// order of the keys.
-    fn node(&mut self, scanner: &mut Scanner<'_>, depth: u32) -> Result<(), Malformed> {
-        if depth > MAX_DEPTH {
-            self.facts.too_deep = true;
-            return scanner.skip();
-        }
-        let place = self.next_place;
-        self.next_place += 1;
-        let mut name = None;
-        let mut simple = &b""[..];
-        let mut metrics = Vec::new();
-        scanner.object_or_skip(|key, value| {
-            match key {
-                b"nodeName" => name = value.text()?,
-                b"simpleString" => simple = value.raw_text()?.unwrap_or_default(),
-                b"children" => value.array_or_skip(|child| self.node(child, depth + 1))?,
-                b"metrics" => value.array_or_skip(|metric| {
-                    metric.object_or_skip(|key, value| {
-                        match key {
-                            b"accumulatorId" => metrics.extend(value.number()?),
-                            _ => value.skip()?,
-                        }
-                        Ok(())
-                    })
-                })?,
-                _ => value.skip()?,
-            }
-            Ok(())
-        })?;
-        let name = name.unwrap_or_default();
-        let name = text::clipped(name.trim(), MAX_NAME_CHARS);
-        let local = memchr::memmem::find(simple, b"[file:").is_some();
-        self.facts.local_parquet |= local && name.to_ascii_lowercase().contains("parquet");
-        if is_wrapper(&name) {
-            return Ok(());
-        }
-        let number = self.plans.number_of(&name);
-        for accumulator in metrics {
-            let operator = (self.execution, place, number);
-            if self.plans.operators.insert(accumulator, operator).is_none() {
-                self.plans.accumulators.entry(self.execution).or_default().push(accumulator);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns whether a node only wraps other operators.
-fn is_wrapper(name: &str) -> bool {
-    const WRAPPERS: [&str; 9] = [
-        "WholeStageCodegen",
-        "InputAdapter",
-        "AdaptiveSparkPlan",
-        "ShuffleQueryStage",
-        "BroadcastQueryStage",
-        "TableCacheQueryStage",
-        "ResultQueryStage",
-        "ReusedExchange",
-        "Execute ",
-    ];
-    name.is_empty() || WRAPPERS.iter().any(|wrapper| name.starts_with(wrapper))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Raw;
 
     const PLAN: &[u8] = br#"{"nodeName":"AdaptiveSparkPlan","simpleString":"","children":[
         {"metrics":[{"name":"sort time","accumulatorId":3,"metricType":"timing"}],"children":[
@@ -196,8 +113,9 @@ mod tests {
     #[test]
     fn operators_are_listed_outermost_first_without_wrappers() {
         let mut plans = Plans::default();
-        let facts = plans.read(7, Raw(PLAN)).expect("a plan");
-        assert!(facts.local_parquet && !facts.too_deep);
+        let plan = Plan::read(Raw(PLAN)).expect("a plan");
+        assert!(plan.local_parquet && !plan.too_deep);
+        plans.add(7, plan);
         let of = |ids: &[u64]| plans.operators_of(ids.iter().copied());
         assert_eq!(of(&[1, 2, 3, 4, 5]).as_deref(), Some("Sort, HashAggregate, Scan parquet db.t"));
         assert_eq!(of(&[4, 99]), None);
@@ -212,19 +130,12 @@ mod tests {
                 r#"{{"nodeName":"Sort","metrics":[{{"accumulatorId":{id}}},{{"accumulatorId":{}}}]}}"#,
                 id + 1
             );
-            plans.read(execution, Raw(plan.as_bytes())).expect("a plan");
+            plans.add(execution, Plan::read(Raw(plan.as_bytes())).expect("a plan"));
             plans.ended(execution);
         }
         assert!(plans.operators.len() <= MAX_ENDED);
         assert_eq!(plans.operators_of([0].into_iter()), None);
         let last = 2 * MAX_ENDED as u64 - 1;
         assert_eq!(plans.operators_of([last].into_iter()).as_deref(), Some("Sort"));
-    }
-
-    #[test]
-    fn plan_beyond_the_maximum_depth_is_reported() {
-        let deep = r#"{"nodeName":"Union","children":["#.repeat(100_000) + &"]}".repeat(100_000);
-        let facts = Plans::default().read(0, Raw(deep.as_bytes())).expect("a plan");
-        assert!(facts.too_deep);
     }
 }
