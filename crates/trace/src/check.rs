@@ -14,8 +14,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 
 use crate::record::*;
-use crate::trace::Registered;
-use crate::{Trace, kind};
+use crate::trace::{Registered, Trace};
 
 /// Maximum number of violations reported per invariant; the rest are counted.
 const MAX_CASES: usize = 5;

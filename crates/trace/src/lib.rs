@@ -34,18 +34,14 @@
 //! This crate does not interpret traces; `pellucid-model` does. It depends on no
 //! other crate of the workspace.
 
-mod application;
 pub mod budget;
 mod check;
 mod error;
 pub mod guard;
-pub mod kind;
 mod packed;
-mod pipelined;
 mod reader;
 pub mod record;
 mod recorder;
-mod sampled;
 mod trace;
 pub mod whole;
 mod writer;

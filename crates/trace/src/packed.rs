@@ -11,8 +11,7 @@
 //! Error messages of failed tasks repeat, so each distinct message is stored once,
 //! up to a fixed number of messages.
 
-use crate::pipelined::*;
-use crate::record::Outcome;
+use crate::record::{Blocked, Failure, Locality, Outcome, PipelinedTask};
 
 /// Size of a chunk. Chunks avoid copying existing tasks on growth.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -8,11 +8,16 @@
 //!
 //! `docs/trace-format.md` is the specification and must be kept in sync.
 
+mod application;
+pub mod kind;
+mod pipelined;
+mod sampled;
+
 use serde::{Deserialize, Serialize};
 
-pub use crate::application::{Application, Query, QueryEnd};
-pub use crate::pipelined::{Blocked, Failure, Locality, PipelinedTask};
-pub use crate::sampled::{Exchange, SampledTask};
+pub use application::{Application, Query, QueryEnd};
+pub use pipelined::{Blocked, Failure, Locality, PipelinedTask};
+pub use sampled::{Exchange, SampledTask};
 
 /// Index of a [`Machine`].
 pub type MachineIx = u32;

@@ -13,7 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Outcome, ResourceIx, StageIx};
+use super::{Outcome, ResourceIx, StageIx};
 
 /// A blocked time that was measured or only has an upper bound. `None` of this type means not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

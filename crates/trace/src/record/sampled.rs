@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{ResourceIx, StageIx};
+use super::{ResourceIx, StageIx};
 
 /// One task that represents several similar tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

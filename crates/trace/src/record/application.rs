@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Outcome, QueryIx};
+use super::{Outcome, QueryIx};
 
 /// The program that submitted the jobs; at most one per trace, anywhere after the header.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
