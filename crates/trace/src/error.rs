@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{FORMAT_MAJOR, Trace};
+use crate::format::FORMAT_MAJOR;
+use crate::trace::Trace;
 
 /// An error from writing or reading a trace.
 ///

@@ -34,9 +34,11 @@
 //! This crate does not interpret traces; `pellucid-model` does. It depends on no
 //! other crate of the workspace.
 
+mod blocks;
 pub mod budget;
 mod check;
 mod error;
+mod format;
 pub mod guard;
 mod packed;
 mod reader;
@@ -47,17 +49,9 @@ pub mod whole;
 mod writer;
 
 pub use error::TraceError;
+pub use format::{FORMAT_MAJOR, FORMAT_MINOR};
 pub use packed::{Iter as PipelinedTaskIter, PipelinedTasks};
 pub use reader::Reader;
 pub use record::*;
 pub use recorder::{Recorder, RecorderOptions};
 pub use trace::{Trace, union_ns};
-
-/// Major version of the format that this build writes. It reads this version and all older ones.
-pub const FORMAT_MAJOR: u32 = 1;
-/// Minor version of the format that this build writes. It also reads newer ones, but skips their additions.
-pub const FORMAT_MINOR: u32 = 3;
-
-/// Maximum bytes of lines in one block. The reader rejects larger blocks, which bounds its memory even
-/// for a damaged file.
-const MAX_BLOCK_BYTES: usize = 16 << 20;

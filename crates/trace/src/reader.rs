@@ -18,16 +18,16 @@ use std::thread;
 
 use memchr::memchr;
 use serde::Deserialize;
-use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
-use crate::record::Record;
-use crate::{FORMAT_MAJOR, FORMAT_MINOR, MAX_BLOCK_BYTES, Monotask, TraceError, budget};
+use crate::blocks::{Block, Blocks};
+use crate::budget;
+use crate::error::TraceError;
+use crate::format::{FORMAT_MAJOR, FORMAT_MINOR};
+use crate::record::{Monotask, Record};
+use crate::trace::Trace;
 
 /// Prefix of the version in [`Header::format`](crate::Header::format).
 const FORMAT_NAME: &str = "pellucid.trace/";
-/// Maximum window of a frame: that of the largest block.
-const WINDOW_LOG_MAX: u32 = MAX_BLOCK_BYTES.ilog2();
-const INPUT_BYTES: usize = 64 << 10;
 /// Maximum number of warnings to keep.
 const MAX_WARNINGS: usize = 20;
 /// Minimum size of a block to parse with two threads; smaller ones are parsed before a thread starts.
@@ -184,7 +184,7 @@ impl<R: Read + Send> Reader<R> {
     }
 
     /// Adds the current line to a [`TraceError::Invalid`].
-    pub(crate) fn malformed(&self, error: TraceError) -> TraceError {
+    fn malformed(&self, error: TraceError) -> TraceError {
         match error {
             TraceError::Invalid { why } => self.malformed_because(why),
             other => other,
@@ -192,7 +192,7 @@ impl<R: Read + Send> Reader<R> {
     }
 
     /// Returns an error if the records so far exceed the [budget](crate::budget) of a reader that keeps them.
-    pub(crate) fn within_budget(&self) -> Result<(), TraceError> {
+    fn within_budget(&self) -> Result<(), TraceError> {
         match budget::exceeded(self.record_bytes, self.blocks.bytes) {
             Some(why) => Err(TraceError::TooLarge { path: self.path.clone(), why }),
             None => Ok(()),
@@ -378,85 +378,33 @@ impl<R: Read + Send> Iterator for Reader<R> {
     }
 }
 
-/// The result of [`Blocks::next`].
-enum Block {
-    Whole,
-    /// The input has ended.
-    None,
-    /// The input ends within a frame.
-    Cut,
-    /// The frame cannot be decompressed; the rest is not trusted.
-    Damaged(String),
-}
-
-/// A decompressor that reads one frame at a time.
-struct Blocks<R> {
-    input: R,
-    decoder: Decoder<'static>,
-    buffer: Vec<u8>,
-    from: usize,
-    to: usize,
-    bytes: u64,
-    whole: u64,
-}
-
-impl<R: Read + Send> Blocks<R> {
-    fn new(input: R) -> io::Result<Blocks<R>> {
-        let mut decoder = Decoder::new()?;
-        decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))?;
-        Ok(Blocks { input, decoder, buffer: vec![0; INPUT_BYTES], from: 0, to: 0, bytes: 0, whole: 0 })
+impl Trace {
+    /// Reads the file at `path`. Of a truncated file, reads all whole blocks.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, is not a trace, has a newer major version, contains
+    /// a malformed line, or exceeds the [budget](crate::budget).
+    pub fn read(path: &Path) -> Result<Trace, TraceError> {
+        Trace::collect(Reader::open(path)?)
     }
 
-    /// Decompresses the next frame into `block`. Errors are those of the input.
-    fn next(&mut self, block: &mut Vec<u8>) -> io::Result<Block> {
-        block.clear();
-        let mut in_frame = false;
-        // The decoder may hold output that did not fit in the last call.
-        let mut pending = false;
-        loop {
-            if !pending && self.from == self.to && !self.fill()? {
-                block.clear();
-                return Ok(if in_frame { Block::Cut } else { Block::None });
-            }
-            in_frame = true;
-            if block.len() == block.capacity() {
-                block.reserve(INPUT_BYTES);
-            }
-            let mut input = InBuffer::around(&self.buffer[self.from..self.to]);
-            let written = block.len();
-            let mut output = OutBuffer::around_pos(block, written);
-            let hint = self.decoder.run(&mut input, &mut output);
-            self.from += input.pos();
-            pending = block.len() == block.capacity();
-            match hint {
-                Err(why) => {
-                    block.clear();
-                    return Ok(Block::Damaged(why.to_string()));
-                }
-                Ok(0) => {
-                    self.whole += 1;
-                    self.decoder.reinit()?;
-                    return Ok(Block::Whole);
-                }
-                Ok(_) if block.len() > MAX_BLOCK_BYTES => {
-                    block.clear();
-                    let why = format!("a block exceeds {} MiB", MAX_BLOCK_BYTES >> 20);
-                    return Ok(Block::Damaged(why));
-                }
-                Ok(_) => {}
-            }
+    /// Reads a trace from `reader`.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Trace::read`].
+    pub fn from_reader(reader: impl Read + Send) -> Result<Trace, TraceError> {
+        Trace::collect(Reader::new(reader)?)
+    }
+
+    fn collect<R: Read + Send>(mut reader: Reader<R>) -> Result<Trace, TraceError> {
+        let mut trace = Trace::default();
+        while let Some(record) = reader.next() {
+            trace.push(record?).map_err(|e| reader.malformed(e))?;
+            reader.within_budget()?;
         }
-    }
-
-    fn fill(&mut self) -> io::Result<bool> {
-        let read = loop {
-            match self.input.read(&mut self.buffer) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => break other?,
-            }
-        };
-        (self.from, self.to) = (0, read);
-        self.bytes += read as u64;
-        Ok(read > 0)
+        trace.truncated = reader.truncated().map(str::to_owned);
+        trace.warnings.extend_from_slice(reader.warnings());
+        trace.bytes = reader.bytes();
+        Ok(trace)
     }
 }

@@ -18,11 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use crate::error::TraceError;
+use crate::format::{FORMAT_MAJOR, FORMAT_MINOR};
+use crate::reader::Reader;
 use crate::record::*;
 use crate::trace::{Registered, Trace};
 use crate::whole::WholeFile;
 use crate::writer::{Output, Writer};
-use crate::{FORMAT_MAJOR, FORMAT_MINOR, Reader, TraceError};
 
 /// Number of records at which a shard wakes the writer, to bound memory between its rounds.
 const WAKE_AT: usize = 4096;

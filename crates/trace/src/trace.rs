@@ -4,12 +4,8 @@
 //! monotask, and half as much per pipelined task. A trace of ten million events
 //! takes a gigabyte; [`Reader`](crate::Reader) streams records instead.
 
-use std::io::Read;
-use std::path::Path;
-
-use crate::TraceError;
+use crate::error::TraceError;
 use crate::packed::PipelinedTasks;
-use crate::reader::Reader;
 use crate::record::*;
 
 /// A complete trace in memory. An entity's index is its position in its vector.
@@ -63,35 +59,6 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads the file at `path`. Of a truncated file, reads all whole blocks.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read, is not a trace, has a newer major version, contains
-    /// a malformed line, or exceeds the [budget](crate::budget).
-    pub fn read(path: &Path) -> Result<Trace, TraceError> {
-        Trace::collect(Reader::open(path)?)
-    }
-
-    /// Reads a trace from `reader`.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Trace::read`].
-    pub fn from_reader(reader: impl Read + Send) -> Result<Trace, TraceError> {
-        Trace::collect(Reader::new(reader)?)
-    }
-
-    fn collect<R: Read + Send>(mut reader: Reader<R>) -> Result<Trace, TraceError> {
-        let mut trace = Trace::default();
-        while let Some(record) = reader.next() {
-            trace.push(record?).map_err(|e| reader.malformed(e))?;
-            reader.within_budget()?;
-        }
-        trace.truncated = reader.truncated().map(str::to_owned);
-        trace.warnings.extend_from_slice(reader.warnings());
-        trace.bytes = reader.bytes();
-        Ok(trace)
-    }
-
     /// Adds a record.
     ///
     /// # Errors

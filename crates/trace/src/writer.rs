@@ -14,11 +14,12 @@ use std::time::Duration;
 use zstd::bulk::Compressor;
 use zstd::stream::raw::CParameter;
 
+use crate::error::TraceError;
+use crate::format::MAX_BLOCK_BYTES;
 use crate::record::*;
 use crate::recorder::{Round, Shared};
 use crate::trace::{Registered, Trace};
 use crate::whole::WholeFile;
-use crate::{MAX_BLOCK_BYTES, TraceError};
 
 /// Time between rounds; the rest of the guaranteed second is for writing.
 const ROUND: Duration = Duration::from_millis(700);

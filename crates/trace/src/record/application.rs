@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, QueryIx};
+use super::index::QueryIx;
+use super::outcome::Outcome;
 
 /// The program that submitted the jobs; at most one per trace, anywhere after the header.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

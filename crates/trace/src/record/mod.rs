@@ -9,28 +9,19 @@
 //! `docs/trace-format.md` is the specification and must be kept in sync.
 
 mod application;
+mod index;
 pub mod kind;
+mod outcome;
 mod pipelined;
 mod sampled;
 
 use serde::{Deserialize, Serialize};
 
 pub use application::{Application, Query, QueryEnd};
+pub use index::{JobIx, MachineIx, MultitaskIx, QueryIx, ResourceIx, StageIx};
+pub use outcome::Outcome;
 pub use pipelined::{Blocked, Failure, Locality, PipelinedTask};
 pub use sampled::{Exchange, SampledTask};
-
-/// Index of a [`Machine`].
-pub type MachineIx = u32;
-/// Index of a [`Resource`].
-pub type ResourceIx = u32;
-/// Index of a [`Query`].
-pub type QueryIx = u32;
-/// Index of a [`Job`].
-pub type JobIx = u32;
-/// Index of a [`Stage`].
-pub type StageIx = u32;
-/// Index of a [`Multitask`].
-pub type MultitaskIx = u32;
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -241,26 +232,6 @@ pub enum Phase {
     Spill,
     /// Output, to a disk or over a link.
     Write,
-}
-
-/// The outcome of a unit of work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It succeeded.
-    #[default]
-    Ok,
-    /// It failed.
-    Failed,
-    /// It was cancelled.
-    Cancelled,
-}
-
-impl Outcome {
-    /// Returns true for [`Outcome::Ok`], which is not written.
-    pub fn is_ok(&self) -> bool {
-        *self == Outcome::Ok
-    }
 }
 
 /// A unit of work that used exactly one resource, in one phase of one multitask.

@@ -13,7 +13,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, ResourceIx, StageIx};
+use super::index::{ResourceIx, StageIx};
+use super::outcome::Outcome;
 
 /// A blocked time that was measured or only has an upper bound. `None` of this type means not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

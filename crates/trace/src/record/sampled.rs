@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ResourceIx, StageIx};
+use super::index::{ResourceIx, StageIx};
 
 /// One task that represents several similar tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
