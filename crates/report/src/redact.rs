@@ -14,7 +14,7 @@ mod known;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
-use pellucid_trace::{Application, Resource, Trace};
+use pellucid_trace::{Application, Resource, Trace, reason};
 use sha2::{Digest, Sha256};
 
 /// The secret part of the hashes. Traces redacted with the same salt have the same names.
@@ -84,7 +84,7 @@ pub fn redact(trace: &mut Trace, salt: &Salt) {
     }
     trace.application.iter_mut().for_each(|a| application(a, salt));
     let reasons = trace.concurrency_changes.iter_mut().filter_map(|change| change.reason.as_mut());
-    reasons.for_each(|reason| salt.hide_unless("reason", reason, &known::REASONS));
+    reasons.for_each(|reason| salt.hide_unless("reason", reason, &reason::ALL));
     trace.pipelined_tasks.map_errors(|error| salt.hide("error", error));
     let stages = trace.stage_ends.iter_mut().map(|end| &mut end.error);
     let queries = trace.query_ends.iter_mut().map(|end| &mut end.error);

@@ -23,18 +23,6 @@ pub const CAPACITY_SOURCES: [&str; 5] = ["set", "probed", "counted", "quota", "o
 /// tells analyses that the application is local.
 pub const RESOURCES: [&str; 5] = ["cores", "link", "network", "executor driver", "executor <driver>"];
 
-/// Reasons for a change of concurrency.
-pub const REASONS: [&str; 8] = [
-    "start",
-    "more at once moved more bytes a second",
-    "more at once did not pay",
-    "not bound by I/O",
-    "the most that may run",
-    "as the last stage like it",
-    "fixed",
-    "bytes per second grew",
-];
-
 /// Events whose numbers analyses use.
 pub const EVENTS: [&str; 4] = [
     "SparkListenerTaskEnd",

@@ -5,24 +5,14 @@
 //! presence. If a wait is missing then, it was not measured, because the task's I/O bypassed the plugin (as
 //! with the file system of an object store). If bytes or queue time are missing, they are zero.
 
-use pellucid_trace::{Blocked, PipelinedTask};
-
-/// Reasons for the plugin's choices. The plugin logs their codes, which start at 1.
-const REASONS: [&str; 7] = [
-    "start",
-    "more at once moved more bytes a second",
-    "more at once did not pay",
-    "not bound by I/O",
-    "the most that may run",
-    "as the last stage like it",
-    "fixed",
-];
+use pellucid_trace::{Blocked, PipelinedTask, reason};
 
 /// The plugin's metrics of a task.
 #[derive(Debug, Default)]
 pub struct PluginMetrics {
     /// Concurrency of the executor when the task ended.
     concurrency: Option<u64>,
+    /// Code of the reason for the concurrency.
     reason: Option<u64>,
     read_wait_ns: Option<u64>,
     write_wait_ns: Option<u64>,
@@ -78,8 +68,7 @@ impl PluginMetrics {
     /// Returns the concurrency of the executor when the task ended, and the reason for it.
     pub fn chosen(&self) -> Option<(u32, Option<&'static str>)> {
         let concurrency = u32::try_from(self.concurrency?).ok().filter(|n| *n > 0)?;
-        let place = usize::try_from(self.reason.unwrap_or(0)).ok().and_then(|code| code.checked_sub(1));
-        Some((concurrency, place.and_then(|place| REASONS.get(place)).copied()))
+        Some((concurrency, self.reason.and_then(reason::of_plugin)))
     }
 }
 

@@ -13,6 +13,7 @@ mod index;
 pub mod kind;
 mod outcome;
 mod pipelined;
+pub mod reason;
 mod sampled;
 
 use serde::{Deserialize, Serialize};
@@ -382,7 +383,7 @@ pub struct ConcurrencyChange {
     pub at_ns: u64,
     /// New maximum concurrency.
     pub concurrency: u32,
-    /// Reason, as given by the producer (`bytes per second grew`).
+    /// One of [`reason`], or a reason of the producer (`bytes per second grew`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
