@@ -238,6 +238,21 @@ def test_failed_query_leaves_a_readable_trace(tmp_path, good, duck):
     assert analysis["format"] == "pellucid.analysis/1" and analysis["source"]["complete"] is True
 
 
+def test_trace_with_contradicting_records_is_reported_on_request(tmp_path):
+    path = tmp_path / "count.trace"
+
+    def violations(*options):
+        analysis = binary.run("analyze", "--json", *options, path).check().json()
+        return [warning for warning in analysis["source"]["warnings"] if warning.startswith("invalid trace: ")]
+
+    binary.sql("SELECT sum(value) FROM range(100000)", None, "--trace", path).check()
+    assert violations("--check") == []
+    records = [record | {"submitted_ns": 0} if record["t"] == "stage" else record for record in traces.lines(path)]
+    path.write_bytes(zstandard.compress("".join(json.dumps(record) + "\n" for record in records).encode()))
+    assert "invalid trace: stage 0: a stage is not submitted before its job" in violations("--check")
+    assert violations() == []
+
+
 def test_unwritable_output_is_named(tmp_path, good):
     target = good / "out.parquet"  # in a folder that is a file
     ran = binary.run("sql", f"SELECT * FROM '{good}'", "-o", target)

@@ -47,6 +47,10 @@ pub struct Arguments {
     #[arg(long)]
     follow: bool,
 
+    /// Warn of records that contradict each other, a defect of the program that wrote the trace
+    #[arg(long)]
+    check: bool,
+
     /// Replace SQL text, paths, host names and errors with hashes, for sharing
     #[arg(long)]
     redact: bool,
@@ -215,6 +219,10 @@ fn analyzed(input: &Input, arguments: &Arguments) -> Result<(Trace, Analysis), F
     let mut trace = input.read()?;
     if arguments.redact {
         pellucid_report::redact(&mut trace, &SALT);
+    }
+    if arguments.check {
+        let violations = trace.check();
+        trace.warnings.extend(violations.into_iter().map(|violation| format!("invalid trace: {violation}")));
     }
     let analysis = pellucid_model::analyze(&trace);
     Ok((trace, analysis))

@@ -4,8 +4,8 @@
 //! meaningless (an unregistered index). The checks here compare records with each
 //! other: times are in order, parts are within their whole, and a resource's
 //! concurrency is not exceeded. A violation is a defect of the producer, not of
-//! the job; producers run these checks in their tests, and `analyze` prints
-//! violations.
+//! the job; producers run these checks in their tests, and `analyze --check`
+//! prints violations.
 //!
 //! Times are compared exactly, since all come from one monotonic clock. Core time
 //! comes from another clock and gets a tolerance.
