@@ -42,7 +42,7 @@ impl fmt::Display for ProgramError {
                 f,
                 "cannot add dataset {dataset:?}: a program has at most {} datasets, including those of tree reduces \
                  and counters; use fewer",
-                crate::program::MAX_DATASETS
+                crate::dataflow::program::MAX_DATASETS
             ),
             Self::ForeignDataset { stage } => {
                 write!(f, "stage {stage:?} uses a dataset of another program; use this program's own")

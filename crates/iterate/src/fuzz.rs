@@ -9,21 +9,21 @@ use pellucid_fuzz::{Inputs, fuzz};
 
 use crate::Program;
 use crate::applications::{Precision, kmeans, logistic_regression, pagerank};
-use crate::bundle::{Arrival, Bundle};
-use crate::cell::lock;
-use crate::controller::Controller;
-use crate::data::Chunk;
+use crate::control::controller::Controller;
+use crate::dataflow::data::Chunk;
+use crate::dataflow::exchange::{Outgoing, Route};
+use crate::dataflow::plan::{Instance, Kind, Plan};
 use crate::error::JobError;
-use crate::exchange::{Outgoing, Route};
+use crate::exec::bundle::{Arrival, Bundle};
+use crate::exec::signals::Signal;
+use crate::exec::slot::lock;
 use crate::input::{Table, edges};
-use crate::manifest::{self, Content};
-use crate::message::*;
-use crate::plan::{Instance, Kind, Plan};
-use crate::recording::Host;
-use crate::sampling::{Exchanged, Sample};
-use crate::signals::Signal;
-use crate::wire::{self, Frame};
-use crate::worker::{Network, SaveDone, Store, Worker, WorkerOptions};
+use crate::protocol::message::*;
+use crate::snapshot::manifest::{self, Content};
+use crate::tracing::recording::Host;
+use crate::tracing::sampling::{Exchanged, Sample};
+use crate::transport::wire::{self, Frame};
+use crate::worker::state::{Network, SaveDone, Store, Worker, WorkerOptions};
 
 /// A program with two groups, a constant, fixed routes, a reduction, and a loop.
 fn plan() -> Arc<Plan> {
@@ -71,7 +71,7 @@ fn snapshot(plan: &Plan) -> (Manifest, BTreeMap<String, Bytes>) {
         let datasets = plan.saved_datasets(group).map(|dataset| {
             let content = [u64::from(index) + 3, 5].map(u64::to_le_bytes).concat();
             let part = Part::new(dataset, 2, &content);
-            objects.insert(crate::thread::object(plan, dataset, index, 2), content.into());
+            objects.insert(crate::worker::thread::object(plan, dataset, index, 2), content.into());
             part
         });
         datasets.collect()
@@ -105,7 +105,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
     };
     let mut bundle = Bundle::new(plan, 0);
     for dataset in 0..3 {
-        bundle.states[dataset] = Some(crate::sequential::load_partition(plan, dataset, 0).unwrap());
+        bundle.states[dataset] = Some(crate::dataflow::sequential::load_partition(plan, dataset, 0).unwrap());
     }
     bundle.receive(plan, Arrival::Chunk { gather, source: 0, chunk: chunk() }).unwrap();
     let signals =
@@ -218,7 +218,7 @@ impl Store for Outside {
 
 struct NoMeter;
 
-impl crate::thread::Meter for NoMeter {
+impl crate::worker::thread::Meter for NoMeter {
     fn before(&mut self, _: u32, _: u32) {}
     fn after(&mut self, _: u32, _: u32, _: u64, _: impl FnOnce() -> u64) {}
     fn turn_begins(&mut self) {}
@@ -235,7 +235,7 @@ impl crate::thread::Meter for NoMeter {
 /// # Panics
 /// If a kernel panicked.
 fn turns(worker: &Worker, outside: &Outside) {
-    let mut thread = crate::thread::Thread::new(worker, 0, NoMeter);
+    let mut thread = crate::worker::thread::Thread::new(worker, 0, NoMeter);
     for _ in 0..500 {
         if !thread.work() {
             break;
@@ -421,7 +421,7 @@ fn damaged_snapshot() {
         let parts = &mut manifest.saved[bundle as usize];
         let at = random.below(parts.len());
         let part = &mut parts[at];
-        let name = crate::thread::object(plan, part.dataset, plan.locate(bundle).1, part.epoch);
+        let name = crate::worker::thread::object(plan, part.dataset, plan.locate(bundle).1, part.epoch);
         let mut content = objects[&name].to_vec();
         inputs.damage(random, &mut content);
         *part = Part::new(part.dataset, part.epoch, &content);
@@ -446,10 +446,12 @@ fn damaged_migration() {
             .filter(|dataset| plan.groups[group as usize].datasets >> dataset & 1 == 1);
         let state = |dataset: usize| {
             let saved = manifest.saved[ix as usize].iter().find(|part| part.dataset == dataset as u32);
-            let content =
-                saved.map(|part| &objects[&crate::thread::object(plan, part.dataset, index, part.epoch)]);
+            let content = saved
+                .map(|part| &objects[&crate::worker::thread::object(plan, part.dataset, index, part.epoch)]);
             let content = content.cloned().map(Chunk::Encoded);
-            let load = || Chunk::encoded(&*crate::sequential::load_partition(plan, dataset, index).unwrap());
+            let load = || {
+                Chunk::encoded(&*crate::dataflow::sequential::load_partition(plan, dataset, index).unwrap())
+            };
             (dataset as u32, content.unwrap_or_else(load))
         };
         datasets.map(state).collect::<Vec<_>>()

@@ -9,7 +9,7 @@
 //! precision; results are shifted back.
 
 use super::{ApplicationError, Finished, Job, Precision, add, has_length, has_shape, pack, unpack, usage};
-use crate::data::{Data, DataError};
+use crate::dataflow::data::{Data, DataError};
 use crate::input::Table;
 use crate::kernels::kmeans::{Candidate, Centers, MAX_CENTERS, assign, draw, inertia, squares};
 use crate::kernels::rows::Rows;

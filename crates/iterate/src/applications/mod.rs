@@ -14,7 +14,7 @@ pub mod pagerank;
 mod partition;
 mod solver;
 
-use crate::data::{Data, DataError};
+use crate::dataflow::data::{Data, DataError};
 use crate::input::InputError;
 use crate::kernels::rows::Rows;
 use crate::kernels::simd::Real;

@@ -10,7 +10,7 @@
 
 use super::partition::Shared;
 use super::{ApplicationError, Finished, Job, Precision, add, has_length, usage};
-use crate::data::Data;
+use crate::dataflow::data::Data;
 use crate::input::InputError;
 use crate::input::edges::Graph;
 use crate::kernels::pagerank::Tiles;

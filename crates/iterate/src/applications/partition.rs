@@ -1,6 +1,6 @@
 //! Encodings of the kernels' partitions, equal to their bytes in memory.
 
-use crate::data::{Data, DataError};
+use crate::dataflow::data::{Data, DataError};
 use crate::kernels::kmeans::Candidate;
 use crate::kernels::pagerank::Tiles;
 use crate::kernels::rows::Rows;

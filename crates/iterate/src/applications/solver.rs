@@ -6,7 +6,7 @@
 
 use super::lbfgs::Lbfgs;
 use super::{has_length, has_length_or_none, pack, unpack};
-use crate::data::{Data, DataError};
+use crate::dataflow::data::{Data, DataError};
 
 /// The status of a solver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

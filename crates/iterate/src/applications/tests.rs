@@ -1,7 +1,7 @@
 //! Compares applications with their definitions on small data, and bit for bit across numbers of threads.
 
 use super::*;
-use crate::data::Data;
+use crate::dataflow::data::Data;
 use crate::input::{Table, edges};
 use crate::kernels::random::Random;
 use crate::{RunOptions, run};

@@ -1,0 +1,152 @@
+//! Sequential execution of a program: statement by statement, partition by partition.
+//!
+//! Any other execution of a plan must give the same result, bit for bit. Tests compare against this one; it
+//! also helps to find an error in a kernel.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::dataflow::data::{AnyData, Chunk};
+use crate::dataflow::exchange::{Gathered, Sent};
+use crate::dataflow::plan::{Kind, Plan};
+use crate::dataflow::views::Partitions;
+use crate::drive::run::Outcome;
+use crate::error::{Cause, JobError};
+
+/// Runs a plan on this thread. `signals` limits the number of signals passed.
+///
+/// # Errors
+/// If a kernel or loader fails, or the limit is exceeded.
+pub fn run_sequentially(plan: Arc<Plan>, signals: u64) -> Result<Outcome, JobError> {
+    let mut job = Job::load(&plan)?;
+    let (mut at, mut passed) = (0u32, 0);
+    loop {
+        let statement = &plan.statements[at as usize];
+        at = statement.next;
+        match &statement.kind {
+            Kind::End => break,
+            Kind::Signal { kernel, otherwise, iteration, first } => {
+                passed += 1;
+                if passed > signals {
+                    let waited_for = format!("the program to end within {signals} signals");
+                    return Err(JobError::TimedOut { waited_for, limit: std::time::Duration::ZERO });
+                }
+                let value = kernel(job.partitions(statement.group, 0));
+                job.outcome.iterations += u64::from(*iteration && (value || !first));
+                if !value {
+                    at = *otherwise;
+                }
+            }
+            _ => job.stage(&statement.name, statement.group, &statement.kind)?,
+        }
+    }
+    Ok(job.finish())
+}
+
+/// The content of a partition.
+type Content = Option<Box<dyn AnyData>>;
+
+struct Job<'a> {
+    plan: &'a Plan,
+    /// By group and index.
+    states: Vec<Vec<Vec<Content>>>,
+    /// Chunks for the next gather, by destination and place.
+    chunks: Vec<Vec<Option<Chunk>>>,
+    outcome: Outcome,
+}
+
+impl<'a> Job<'a> {
+    fn load(plan: &'a Plan) -> Result<Self, JobError> {
+        let mut states = Vec::new();
+        for group in &plan.groups {
+            let mut bundles = Vec::new();
+            for index in 0..group.partitions {
+                bundles.push(load_bundle(plan, group.datasets, index)?);
+            }
+            states.push(bundles);
+        }
+        Ok(Self { plan, states, chunks: Vec::new(), outcome: Outcome::new(plan) })
+    }
+
+    fn partitions(&mut self, group: u32, index: u32) -> Partitions {
+        Partitions(self.states[group as usize][index as usize].as_mut_ptr())
+    }
+
+    fn stage(&mut self, name: &str, group: u32, kind: &Kind) -> Result<(), JobError> {
+        if let Kind::Scatter { routes, .. } = kind {
+            self.chunks = (0..routes.destinations).map(|to| vec![None; routes.expected(to)]).collect();
+        }
+        for index in 0..self.plan.groups[group as usize].partitions {
+            let partitions = self.partitions(group, index);
+            let done = match kind {
+                Kind::Transform(kernel) => kernel(partitions),
+                Kind::Observe(kernel) => {
+                    self.outcome.observed.insert(name.into(), kernel(partitions));
+                    Ok(())
+                }
+                Kind::Scatter { kernel, routes } => {
+                    let mut sent = Sent::default();
+                    let done = if routes.width(index) > 0 {
+                        kernel(partitions, routes, index, &mut sent)
+                    } else {
+                        Ok(())
+                    };
+                    for place in 0..routes.width(index) {
+                        let to = routes.destination(index, place);
+                        if let Some(slot) = routes.place(to, index) {
+                            self.chunks[to as usize][slot] = sent.chunk(place);
+                        }
+                    }
+                    done
+                }
+                Kind::Gather { kernel, routes, .. } => {
+                    let chunks = &self.chunks[index as usize];
+                    let gathered = Gathered { routes, destination: index, chunks };
+                    if chunks.is_empty() { Ok(()) } else { kernel(partitions, gathered) }
+                }
+                Kind::Signal { .. } | Kind::Jump | Kind::End => Ok(()),
+            };
+            self.outcome.tasks += 1;
+            let cause = |cause: Cause| JobError::Kernel {
+                stage: name.into(),
+                partition: index,
+                cause: cause.to_string(),
+            };
+            done.map_err(cause)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Outcome {
+        for (dataset, spec) in self.plan.datasets.iter().enumerate().filter(|(_, spec)| spec.output) {
+            for (index, bundle) in self.states[spec.group as usize].iter_mut().enumerate() {
+                if let Some(state) = bundle[dataset].take() {
+                    self.outcome.put(dataset as u32, index as u32, Chunk::Typed(Arc::from(state)));
+                }
+            }
+        }
+        self.outcome
+    }
+}
+
+/// Creates the partitions of an index with their loaders.
+pub(crate) fn load_bundle(
+    plan: &Plan,
+    datasets: u64,
+    index: u32,
+) -> Result<Vec<Option<Box<dyn AnyData>>>, JobError> {
+    let load = |dataset| {
+        if datasets >> dataset & 1 == 0 { Ok(None) } else { load_partition(plan, dataset, index).map(Some) }
+    };
+    (0..plan.datasets.len()).map(load).collect()
+}
+
+/// Creates a partition with its loader.
+pub(crate) fn load_partition(plan: &Plan, dataset: usize, index: u32) -> Result<Box<dyn AnyData>, JobError> {
+    let spec = &plan.datasets[dataset];
+    let wrong = |cause: String| JobError::Load { dataset: spec.name.clone(), partition: index, cause };
+    match catch_unwind(AssertUnwindSafe(|| (spec.load)(index))) {
+        Ok(loaded) => loaded.map_err(|cause| wrong(cause.to_string())),
+        Err(_) => Err(wrong("the loader panicked".into())),
+    }
+}

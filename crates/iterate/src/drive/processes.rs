@@ -1,0 +1,497 @@
+//! A job over several processes on one or more machines: a controller, and workers that connect to it.
+//!
+//! The launcher decides how workers are started. [`control`] passes it an [`Invitation`], which holds
+//! everything a worker needs, and each worker calls [`work`]. Both sides build the same program, which they
+//! compare when they connect. Any launcher can therefore host a worker: local processes, or Spark barrier
+//! tasks. The invitation can be passed in the environment, as `PELLUCID_ITERATE_CONTROLLER`,
+//! `PELLUCID_ITERATE_SECRET`, `PELLUCID_ITERATE_RANK` and `PELLUCID_ITERATE_ENCRYPT`.
+
+use std::collections::BTreeMap;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use crate::control::controller::Controller;
+use crate::dataflow::plan::Plan;
+use crate::drive::job_control::RequestedState;
+use crate::drive::local::{POLL_INTERVAL, REPORT_INTERVAL, StopAtEnd};
+use crate::drive::run::{Outcome, RunOptions, Snapshots};
+use crate::error::{JobError, warn};
+use crate::protocol::message::{Envelope, Message, Peer};
+use crate::snapshot::store::{self, SnapshotStore};
+use crate::tracing::merging::TraceMerger;
+use crate::tracing::recording::Recording;
+use crate::tracing::sampling::{SampleBuffer, Sampler};
+use crate::transport::handshake::CONTROLLER;
+use crate::transport::invitation::Invitation;
+use crate::transport::mesh::{CLOSED, Mesh, MeshEvent};
+use crate::worker::state::{Network, Store, Worker, WorkerOptions};
+use crate::worker::threads::{ClockMeter, Io, drive};
+
+/// Interval of the controller's heartbeats to workers.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Configuration of the workers of a job.
+pub struct Cluster {
+    /// Number of workers that must connect before the job starts.
+    pub workers: u32,
+    /// Address that the controller listens on; port 0 picks a free port.
+    pub bind: String,
+    /// Secret of the job; `None` generates one.
+    pub secret: Option<String>,
+    /// True if the processes of the job encrypt their connections.
+    pub encrypted: bool,
+    /// True if the controller balances load.
+    pub balances: bool,
+    /// True if the launcher restarts all workers when all are lost, as Spark does with the tasks of a stage. The job
+    /// then waits for them, and resumes from its snapshot or restarts from the beginning.
+    pub restarts: bool,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            workers: 2,
+            bind: "127.0.0.1:0".into(),
+            secret: None,
+            encrypted: false,
+            balances: true,
+            restarts: false,
+        }
+    }
+}
+
+/// Settings of a worker.
+pub struct WorkerSettings {
+    /// Rank of the worker, unique within the job.
+    pub rank: u32,
+    /// Threads that run tasks.
+    pub threads: usize,
+    /// Address that it listens on for other workers; port 0 picks a free port. `None` uses the local address of its
+    /// route to the controller, which is the loopback address on a single machine.
+    pub bind: Option<String>,
+    /// Snapshot settings, the same as the controller's. Each worker writes its own partitions.
+    pub snapshots: Option<Snapshots>,
+    /// Memory available for partitions; `None` is unlimited. A job that does not fit fails with an error.
+    pub memory_bytes: Option<u64>,
+    /// True if the job is traced: the worker then samples tasks, and counts messages and bytes.
+    pub traced: bool,
+    /// Maximum time without a message from the controller, which sends one per second.
+    pub wait_limit: Duration,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self {
+            rank: 0,
+            threads: 1,
+            bind: None,
+            snapshots: None,
+            memory_bytes: None,
+            traced: false,
+            wait_limit: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Runs a job on the workers started by `start`. Child processes that it returns are terminated with the job.
+///
+/// # Errors
+/// If the job fails, or workers do not connect within `options.wait_limit`.
+pub fn control(
+    plan: Arc<Plan>,
+    cluster: &Cluster,
+    mut options: RunOptions,
+    start: impl FnOnce(&Invitation) -> std::io::Result<Vec<Child>>,
+) -> Result<Outcome, JobError> {
+    let wrong = |cause: String| JobError::Connection { peer: "controller".into(), cause };
+    let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
+    let snapshots = store.as_ref().map_or(Ok(Vec::new()), |store| store.resume(&plan))?;
+    let secret = cluster.secret.clone().map_or_else(Invitation::random_secret, Ok).map_err(wrong)?;
+    let encrypted = cluster.encrypted;
+    let (mesh, listener) =
+        Mesh::new(&cluster.bind, &secret, encrypted, plan.clone(), CONTROLLER).map_err(wrong)?;
+    mesh.accept(listener, |refusal| warn(&refusal)).map_err(wrong)?;
+    let invitation = Invitation { controller: mesh.address.clone(), secret, encrypted };
+    let memory = std::mem::take(&mut options.memory);
+    let recording = options.recorder.take().map(|recorder| Recording::begin(&plan, recorder));
+    let trace = recording.map(|recording| TraceMerger::new(recording, memory));
+    let mut controller = Controller::new(plan, cluster.workers as usize, cluster.balances, snapshots);
+    controller.restarts = cluster.restarts;
+    let children = start(&invitation).map_err(|error| wrong(format!("cannot start workers: {error}")))?;
+    let mut job = JobDriver {
+        controller,
+        trace,
+        mesh: mesh.clone(),
+        addresses: BTreeMap::new(),
+        children,
+        last_heard: BTreeMap::new(),
+        requested: RequestedState::Run,
+        started: Instant::now(),
+        gathering_since: Instant::now(),
+        progress_at: Instant::now(),
+        heartbeat_at: Instant::now(),
+        polled_at: Instant::now(),
+        last_progress: (0, Instant::now()),
+    };
+    while job.controller.result.is_none() {
+        job.round(&mut options, store.as_deref());
+    }
+    job.round(&mut options, None);
+    let started = job.started;
+    if let Some(trace) = job.trace.take() {
+        trace.end(job.controller.result.as_ref().and_then(|result| result.as_ref().err()));
+    }
+    job.end_children();
+    mesh.close();
+    let mut outcome = job.controller.into_outcome()?;
+    outcome.elapsed_ns = Some(started.elapsed().as_nanos() as u64);
+    Ok(outcome)
+}
+
+/// The controller's side of a job.
+struct JobDriver {
+    controller: Controller,
+    trace: Option<TraceMerger>,
+    mesh: Arc<Mesh>,
+    addresses: BTreeMap<u32, String>,
+    children: Vec<Child>,
+    /// Time of the last message from each worker.
+    last_heard: BTreeMap<u32, Instant>,
+    requested: RequestedState,
+    started: Instant,
+    /// Start of the current wait for workers to connect.
+    gathering_since: Instant,
+    progress_at: Instant,
+    /// Time of the last heartbeat, which carries the workers' addresses.
+    heartbeat_at: Instant,
+    /// Time of the last poll for messages.
+    polled_at: Instant,
+    /// Number of tasks run, and the time at which it last changed.
+    last_progress: (u64, Instant),
+}
+
+impl JobDriver {
+    fn round(&mut self, options: &mut RunOptions, store: Option<&SnapshotStore>) {
+        let mesh = self.mesh.clone();
+        let mut events = Vec::new();
+        let mut unpolled = self.polled_at.elapsed();
+        let from = Instant::now();
+        mesh.poll(Some(POLL_INTERVAL), |event| {
+            events.push(event);
+            Ok(())
+        });
+        unpolled += from.elapsed().saturating_sub(POLL_INTERVAL);
+        self.polled_at = Instant::now();
+        if unpolled > HEARTBEAT_INTERVAL {
+            // This process did not poll because of a slow store or because it was stopped. Do not count that time
+            // against the workers.
+            self.last_heard.values_mut().for_each(|last_heard| *last_heard += unpolled);
+            self.gathering_since += unpolled;
+            self.last_progress.1 += unpolled;
+        }
+        for event in events {
+            match event {
+                MeshEvent::Joined(worker, address) => {
+                    self.addresses.insert(worker, address);
+                    self.last_heard.insert(worker, Instant::now());
+                    self.send_addresses();
+                    self.controller.joined(worker);
+                }
+                MeshEvent::Message(Peer::Worker(worker), envelope) => {
+                    self.last_heard.insert(worker, Instant::now());
+                    match (envelope.message, &mut self.trace) {
+                        (Message::Unreachable { worker: other, cause }, _) => {
+                            if self.controller.is_current(envelope.generation) && other != worker {
+                                self.drop_worker(other, &format!("worker {worker} cannot reach it: {cause}"));
+                            }
+                        }
+                        (Message::Trace(batch), Some(trace)) => {
+                            trace.take(worker, *batch, self.controller.members());
+                        }
+                        (message, _) => self.controller.handle(worker, Envelope { message, ..envelope }),
+                    }
+                }
+                MeshEvent::Lost(Peer::Worker(worker), cause) => self.lost(worker, &cause),
+                MeshEvent::Message(Peer::Controller, _) | MeshEvent::Lost(Peer::Controller, _) => {}
+            }
+        }
+        if self.heartbeat_at.elapsed() >= HEARTBEAT_INTERVAL {
+            self.send_addresses();
+        }
+        store::commit(&mut self.controller, store);
+        self.apply_requests(options);
+        self.check_timeouts(options);
+        for (worker, envelope) in std::mem::take(&mut self.controller.out) {
+            mesh.send(Peer::Worker(worker), envelope);
+        }
+        if let (Some(progress), true) = (&mut options.progress, self.progress_at.elapsed() >= REPORT_INTERVAL)
+        {
+            self.progress_at = Instant::now();
+            progress(&self.controller.progress());
+        }
+    }
+
+    /// Sends all workers the addresses of the others; repeated as a heartbeat.
+    fn send_addresses(&mut self) {
+        self.heartbeat_at = Instant::now();
+        let to = self.addresses.keys().map(|&worker| Peer::Worker(worker));
+        to.for_each(|to| self.mesh.send_addresses(to, &self.addresses));
+    }
+
+    fn lost(&mut self, worker: u32, cause: &str) {
+        self.last_heard.remove(&worker);
+        self.addresses.remove(&worker);
+        self.controller.lost(worker, cause);
+    }
+
+    /// Declares a connected worker lost. Closing its connection tells the worker that it left the job.
+    fn drop_worker(&mut self, worker: u32, cause: &str) {
+        self.mesh.cut(Peer::Worker(worker));
+        self.lost(worker, cause);
+    }
+
+    fn apply_requests(&mut self, options: &RunOptions) {
+        if let (Some(control), true) = (&options.control, self.controller.has_begun()) {
+            control.leaving().into_iter().for_each(|worker| self.controller.leave(worker));
+        }
+        let Some(control) = &options.control else { return };
+        let requested = control.requested();
+        if requested != self.requested {
+            self.requested = requested;
+            match requested {
+                RequestedState::Cancel => self.controller.fail(control.error()),
+                RequestedState::Pause | RequestedState::Run => {
+                    self.controller.pause(requested == RequestedState::Pause)
+                }
+            }
+        }
+    }
+
+    /// Fails the job or drops workers when a wait exceeds the limit.
+    fn check_timeouts(&mut self, options: &RunOptions) {
+        let limit = options.wait_limit;
+        let silent: Vec<u32> = self
+            .last_heard
+            .iter()
+            .filter(|(_, last_heard)| last_heard.elapsed() > limit)
+            .map(|(&worker, _)| worker)
+            .collect();
+        for worker in silent {
+            self.drop_worker(worker, &format!("no message from it for {:.1} s", limit.as_secs_f64()));
+        }
+        if self.controller.has_begun() {
+            self.gathering_since = Instant::now();
+            let tasks = self.controller.progress().tasks;
+            if tasks != self.last_progress.0
+                || self.requested == RequestedState::Pause
+                || self.controller.is_busy()
+            {
+                self.last_progress = (tasks, Instant::now());
+            } else if self.last_progress.1.elapsed() > limit {
+                let waited_for = "a task to become ready; the job has stalled".into();
+                self.controller.fail(JobError::TimedOut { waited_for, limit });
+            }
+            return;
+        }
+        let mut children = (0..).zip(&mut self.children);
+        let exited =
+            children.find_map(|(rank, child)| child.try_wait().ok().flatten().map(|status| (rank, status)));
+        if let Some((worker, status)) = exited.filter(|_| !self.controller.restarts) {
+            let cause = format!("it exited before the job began ({status})");
+            self.controller.fail(JobError::WorkerLost { worker, cause });
+        } else if self.children.is_empty()
+            && !self.controller.restarts
+            && self.gathering_since.elapsed() > limit
+        {
+            // No timeout for live children, which may still be reading their data, nor for workers whose launcher
+            // reports their end.
+            let waited_for = format!("workers to connect to {}", self.mesh.address);
+            self.controller.fail(JobError::TimedOut { waited_for, limit });
+        }
+    }
+
+    /// Waits up to 5 s for the children to exit by themselves, and then kills them.
+    fn end_children(&mut self) {
+        let until = Instant::now() + Duration::from_secs(5);
+        for child in &mut self.children {
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Returns this machine's address on the route to `other`, with port 0. Sends nothing.
+fn address_facing(other: &str) -> Result<String, String> {
+    let towards = |any: &str| {
+        let socket = std::net::UdpSocket::bind(any)?;
+        socket.connect(other)?;
+        socket.local_addr()
+    };
+    let own = towards("0.0.0.0:0").or_else(|_| towards("[::]:0"));
+    let own = own.map_err(|error| format!("cannot find a route to {other}: {error}"))?;
+    Ok(std::net::SocketAddr::new(own.ip(), 0).to_string())
+}
+
+/// The network I/O of a worker's threads.
+struct WorkerIo<'w> {
+    mesh: Arc<Mesh>,
+    worker: &'w Worker,
+}
+
+impl Io for WorkerIo<'_> {
+    fn poll(&self, wait: Option<Duration>) -> bool {
+        self.mesh.poll(wait, |event| {
+            if let MeshEvent::Message(from, envelope) = &event {
+                self.worker.admit(*from, envelope)?;
+            }
+            self.handle(event);
+            Ok(())
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        Network::is_full(&*self.mesh)
+    }
+
+    fn local_workers(&self) -> usize {
+        self.mesh.local_workers()
+    }
+}
+
+impl WorkerIo<'_> {
+    fn handle(&self, event: MeshEvent) {
+        match event {
+            MeshEvent::Message(from, envelope) => self.worker.handle(from, envelope),
+            // A worker cannot continue without its controller.
+            MeshEvent::Lost(Peer::Controller, cause) => {
+                if cause != CLOSED {
+                    warn(&format!("lost the connection to the controller: {cause}"));
+                }
+                self.worker.stop();
+            }
+            // Messages in flight are lost even if the worker is alive, so the controller must decide.
+            MeshEvent::Lost(Peer::Worker(worker), cause) if self.worker.members().contains(&worker) => {
+                self.worker.send(Peer::Controller, Message::Unreachable { worker, cause });
+            }
+            MeshEvent::Lost(Peer::Worker(_), _) | MeshEvent::Joined(..) => {}
+        }
+    }
+}
+
+/// Runs this process as a worker until the job ends.
+///
+/// # Errors
+/// If the controller is unreachable or refuses this worker, or the snapshot store cannot be opened. Failures of
+/// the job itself are reported to the controller.
+pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings) -> Result<(), JobError> {
+    let rank = settings.rank;
+    let wrong = |cause: String| JobError::Connection { peer: invitation.controller.clone(), cause };
+    let bind =
+        settings.bind.clone().map_or_else(|| address_facing(&invitation.controller), Ok).map_err(wrong)?;
+    let Invitation { secret, encrypted, .. } = invitation;
+    let (mesh, listener) = Mesh::new(&bind, secret, *encrypted, plan.clone(), rank).map_err(wrong)?;
+    mesh.accept(listener, |refusal| warn(&refusal)).map_err(wrong)?;
+    let store = settings.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
+    let snapshot_every = settings.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
+    let threads = settings.threads.max(1);
+    let options = WorkerOptions { rank, threads, snapshot_every, memory_bytes: settings.memory_bytes };
+    let worker = Worker::new(plan.clone(), options, mesh.clone(), store.map(|store| store as Arc<dyn Store>));
+    let samples = settings.traced.then(|| Arc::new(SampleBuffer::new(threads)));
+    if let Some(samples) = &samples {
+        let _ = (worker.samples.set(samples.clone()), mesh.samples.set(samples.clone()));
+    }
+    let waker = mesh.clone();
+    let _ = worker.run_queues[0].waker.set(Box::new(move || waker.interrupt()));
+    mesh.dial_controller(&invitation.controller).map_err(wrong)?;
+    let io = WorkerIo { mesh: mesh.clone(), worker: &worker };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&worker);
+        for index in 0..threads {
+            let (worker, io) = (&worker, &io);
+            let meter = ClockMeter::new(samples.as_deref().map(|samples| Sampler::new(&plan, samples)));
+            let started =
+                Builder::new().spawn_scoped(scope, move || drive(worker, index, meter, cores, Some(io)));
+            if let Err(error) = started {
+                return Err(JobError::no_thread(index, threads, &error));
+            }
+        }
+        // This thread reports, and receives messages while all others run long tasks.
+        let mut reported = Instant::now();
+        while !worker.stopped.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(2));
+            if worker.run_queues.iter().all(|queue| !queue.idle.load(Ordering::SeqCst)) {
+                io.poll(None);
+            }
+            if reported.elapsed() >= REPORT_INTERVAL {
+                worker.tick(reported.elapsed().as_nanos() as u64);
+                reported = Instant::now();
+            }
+            if mesh.controller_silence() > settings.wait_limit {
+                worker.stop();
+            }
+        }
+        Ok(())
+    })?;
+    // A worker that left, or whose job failed, may still have samples.
+    worker.send_trace();
+    mesh.flush_all(Duration::from_secs(5));
+    mesh.close();
+    if mesh.controller_silence() > settings.wait_limit {
+        let waited_for = format!("the controller at {}", invitation.controller);
+        return Err(JobError::TimedOut { waited_for, limit: settings.wait_limit });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Program;
+
+    #[test]
+    fn worker_times_out_when_controller_hangs() {
+        let mut program = Program::new("nothing");
+        let one = program.dataset("one", 1, |_| Ok(0u64));
+        program.transform("nothing", one, (), |_, ()| Ok(()));
+        let plan = program.build().unwrap();
+        const SECRET: &str = "a secret of some length";
+        // It completes the handshake and then sends nothing.
+        let (mesh, listener) = Mesh::new("127.0.0.1:0", SECRET, false, plan.clone(), CONTROLLER).unwrap();
+        mesh.accept(listener, |_| ()).unwrap();
+        let invitation =
+            Invitation { controller: mesh.address.clone(), secret: SECRET.into(), encrypted: false };
+        let settings = WorkerSettings { wait_limit: Duration::from_millis(200), ..WorkerSettings::default() };
+        let error = work(plan, &invitation, &settings).unwrap_err().to_string();
+        assert!(error.contains("waiting for the controller"), "{error}");
+        mesh.close();
+    }
+
+    /// An authenticated worker sends a bundle that does not exist.
+    #[test]
+    fn invalid_message_of_a_worker_ends_its_job_with_an_error_that_names_it() {
+        let mut program = Program::new("nothing");
+        let one = program.dataset("one", 1, |_| Ok(0u64));
+        program.transform("nothing", one, (), |_, ()| Ok(()));
+        let plan = program.build().unwrap();
+        let cluster = Cluster { workers: 1, ..Cluster::default() };
+        let options = RunOptions { wait_limit: Duration::from_secs(20), ..RunOptions::default() };
+        let error = control(plan.clone(), &cluster, options, |invitation| {
+            let (mesh, _listener) = Mesh::new("127.0.0.1:0", &invitation.secret, false, plan, 7).unwrap();
+            mesh.dial_controller(&invitation.controller).unwrap();
+            let message = Message::Ended { bundle: 4_000_000_000 };
+            mesh.send(Peer::Controller, Envelope { generation: 1, message });
+            std::mem::forget(mesh);
+            Ok(Vec::new())
+        });
+        let expected =
+            "worker 7 was lost: it sent an invalid message: bundle 4000000000 is out of range; there are 1";
+        assert_eq!(error.unwrap_err().to_string(), expected);
+    }
+}

@@ -1,0 +1,498 @@
+//! A bundle: the partitions of one index that tasks use together, and their position in the program.
+//!
+//! Tasks are inferred here (paper §4.3). A bundle walks the statement table: its next task is the next
+//! statement of its group whose inputs are complete. A gather that still misses chunks is deferred, and the
+//! walk continues: later statements run before it, unless they and the gather access the same dataset and
+//! one of them writes it. Bundles wait for each other only through chunks and signals, so they can be in
+//! different stages and different iterations at the same time.
+//!
+//! One thread at a time runs a bundle, without holding a lock. The bundle reaches its worker through the
+//! trait [`Host`]. It is the unit that moves when partitions migrate.
+
+use std::cmp::Ordering;
+
+use crate::dataflow::data::{AnyData, Chunk};
+use crate::dataflow::exchange::{Gathered, Routes, Sent};
+use crate::dataflow::plan::{BundleIx, Instance, Kind, Plan, Statement};
+use crate::dataflow::views::Partitions;
+use crate::error::JobError;
+use crate::exec::signals::Signal;
+use crate::protocol::message::Part;
+
+/// Maximum number of deferred gathers; beyond it, the walk waits.
+pub(crate) const MAX_DEFERRED: usize = 8;
+
+/// Maximum number of statements in one turn, so that a thread's bundles take turns.
+const MAX_STATEMENTS_PER_TURN: u32 = 1024;
+
+/// The interface between a bundle and the worker that runs it.
+pub(crate) trait Host {
+    /// Returns the signal that ends an epoch, if it is known.
+    fn signal(&self, epoch: u64) -> Option<Signal>;
+    /// Returns whether a signal may be published, given the epochs that each worker has passed.
+    fn may_publish(&mut self, epoch: u64, passed: &[(u32, u64)]) -> bool;
+    /// Returns whether to take a snapshot at the signal about to be published. `since_snapshot` is the number of
+    /// iterations since the last snapshot.
+    fn wants_snapshot(&self, since_snapshot: u32) -> bool;
+    /// Publishes a signal to all workers.
+    fn publish(&mut self, epoch: u64, signal: Signal);
+    /// Records that a signal of an outermost loop was computed here.
+    fn record_iteration(&mut self);
+    /// Sends chunks to the bundles on the routes.
+    fn send(&mut self, gather: Instance, source: u32, routes: &Routes, sent: &Sent);
+    /// Saves a bundle that is about to pass the signal of its epoch.
+    fn save(&mut self, bundle: &mut Bundle);
+    /// Stores an observed value for the next report.
+    fn observe(&mut self, statement: u32, epoch: u64, value: f64);
+    /// Called before a kernel runs. [`Host::after`] follows unless the kernel panics.
+    fn before(&mut self, bundle: BundleIx, statement: u32);
+    /// Called after a kernel ran; `bytes` returns the number of bytes that it may have accessed.
+    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64);
+    /// Returns whether the bundle should yield before its next task.
+    fn should_yield(&self) -> bool;
+    /// Takes a reusable buffer for one task's chunks.
+    fn scratch(&mut self) -> Sent;
+    /// Returns a buffer for reuse.
+    fn reuse(&mut self, sent: Sent);
+}
+
+/// The reason that a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The bundle waits for chunks.
+    Chunks,
+    /// The bundle waits for the signal of its epoch.
+    Signal,
+    /// The bundle has a signal to publish and waits for others to catch up.
+    Window,
+    /// The bundle is still ready: the turn was long, or it was asked to yield.
+    More,
+    /// The bundle has reached the end of the program.
+    End,
+}
+
+/// An item delivered to a bundle, from any worker.
+#[derive(Debug, Clone)]
+pub(crate) enum Arrival {
+    /// A chunk of a source partition for a gather; `None` if the source sent nothing.
+    Chunk { gather: Instance, source: u32, chunk: Option<Chunk> },
+    /// All bundles of a worker have passed `epoch` signals.
+    Passed { worker: u32, epoch: u64 },
+}
+
+/// Chunks received for one gather that has not run.
+#[derive(Debug, Clone)]
+pub(crate) struct PendingGather {
+    pub instance: Instance,
+    pub missing: u32,
+    pub received: Vec<bool>,
+    pub chunks: Vec<Option<Chunk>>,
+}
+
+impl PendingGather {
+    fn new(instance: Instance, expected: usize) -> Self {
+        let (received, chunks) = (vec![false; expected], vec![None; expected]);
+        Self { instance, missing: expected as u32, received, chunks }
+    }
+}
+
+/// See the [module](self).
+pub(crate) struct Bundle {
+    pub ix: BundleIx,
+    pub group: u32,
+    pub index: u32,
+    /// Number of signals passed, and current statement.
+    pub position: Instance,
+    /// Deferred gathers, which are independent of each other, and the datasets that they read and write.
+    pub deferred: Vec<Instance>,
+    pub deferred_reads: u64,
+    pub deferred_writes: u64,
+    /// Statements of the gathers that ran in this epoch.
+    pub gathered: Vec<u32>,
+    pub iteration: u64,
+    /// Iterations since the last snapshot, if this bundle computes the signal.
+    pub since_snapshot: u32,
+    /// Datasets written since the last snapshot; and those written before it, by the epoch of the snapshot that
+    /// contains them.
+    pub written: u64,
+    pub written_before: Vec<(u64, u64)>,
+    /// By dataset: its latest saved content.
+    pub saved: Vec<Option<Part>>,
+    pub states: Vec<Option<Box<dyn AnyData>>>,
+    pub gathers: Vec<PendingGather>,
+    /// Epoch that each worker has passed; only if this bundle computes a signal.
+    pub passed: Vec<(u32, u64)>,
+    /// The statement whose kernel is running or ran last.
+    pub running: u32,
+    pub tasks: u64,
+    /// True if partitions must still be loaded.
+    pub unloaded: bool,
+    /// True if the controller was told that this bundle reached the end.
+    pub end_reported: bool,
+}
+
+impl Bundle {
+    /// Creates a bundle at the start of the program, with nothing loaded.
+    pub fn new(plan: &Plan, ix: BundleIx) -> Self {
+        let (group, index) = plan.locate(ix);
+        Self {
+            ix,
+            group,
+            index,
+            position: Instance { epoch: 0, statement: plan.groups[group as usize].next_relevant[0] },
+            deferred: Vec::new(),
+            deferred_reads: 0,
+            deferred_writes: 0,
+            gathered: Vec::new(),
+            iteration: 0,
+            since_snapshot: 0,
+            written: 0,
+            written_before: Vec::new(),
+            saved: vec![None; plan.datasets.len()],
+            states: plan.datasets.iter().map(|_| None).collect(),
+            gathers: Vec::new(),
+            passed: Vec::new(),
+            running: 0,
+            tasks: 0,
+            unloaded: true,
+            end_reported: false,
+        }
+    }
+
+    /// Receives an arrival. Duplicates and arrivals from before a rollback are ignored.
+    ///
+    /// # Errors
+    /// If a chunk from another process cannot be decoded.
+    pub fn receive(&mut self, plan: &Plan, arrival: Arrival) -> Result<(), JobError> {
+        match arrival {
+            Arrival::Passed { worker, epoch } => match self.passed.iter_mut().find(|p| p.0 == worker) {
+                Some(passed) => passed.1 = passed.1.max(epoch),
+                None => self.passed.push((worker, epoch)),
+            },
+            Arrival::Chunk { gather, source, chunk } => self.receive_chunk(plan, gather, source, chunk)?,
+        }
+        Ok(())
+    }
+
+    fn receive_chunk(
+        &mut self,
+        plan: &Plan,
+        gather: Instance,
+        source: u32,
+        chunk: Option<Chunk>,
+    ) -> Result<(), JobError> {
+        let Kind::Gather { routes, .. } = &plan.statements[gather.statement as usize].kind else {
+            return Ok(());
+        };
+        match routes.place(self.index, source) {
+            Some(place) if !self.has_run(gather) => self.receive_at(plan, gather, place, chunk),
+            _ => Ok(()),
+        }
+    }
+
+    /// Receives the chunk of a gather's source, given by the source's place.
+    ///
+    /// # Errors
+    /// As [`Bundle::receive`].
+    pub fn receive_at(
+        &mut self,
+        plan: &Plan,
+        gather: Instance,
+        place: usize,
+        chunk: Option<Chunk>,
+    ) -> Result<(), JobError> {
+        let Kind::Gather { routes, decode, .. } = &plan.statements[gather.statement as usize].kind else {
+            return Ok(());
+        };
+        let chunk = match chunk {
+            Some(Chunk::Encoded(bytes)) => match decode(&bytes) {
+                Ok(decoded) => Some(Chunk::Typed(decoded)),
+                Err(error) => {
+                    return Err(self.failure(
+                        plan,
+                        gather.statement,
+                        format!("cannot decode a chunk: {error}"),
+                    ));
+                }
+            },
+            other => other,
+        };
+        let found = self.gathers.iter_mut().position(|g| g.instance == gather);
+        let found = found.unwrap_or_else(|| {
+            self.gathers.push(PendingGather::new(gather, routes.expected(self.index)));
+            self.gathers.len() - 1
+        });
+        let pending = &mut self.gathers[found];
+        if !pending.received[place] {
+            pending.received[place] = true;
+            pending.missing -= 1;
+            pending.chunks[place] = chunk;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a gather has already run. Statement numbers alone do not tell: an epoch may begin in the
+    /// second half of a loop's body and end in the first.
+    fn has_run(&self, instance: Instance) -> bool {
+        match instance.epoch.cmp(&self.position.epoch) {
+            Ordering::Less => !self.deferred.contains(&instance),
+            Ordering::Equal => self.gathered.contains(&instance.statement),
+            Ordering::Greater => false,
+        }
+    }
+
+    fn failure(&self, plan: &Plan, statement: u32, cause: String) -> JobError {
+        let stage = plan.statements[statement as usize].name.clone();
+        JobError::Kernel { stage, partition: self.index, cause }
+    }
+
+    /// Converts a panic of the last kernel to an error.
+    pub fn panicked(&self, plan: &Plan, panic: &(dyn std::any::Any + Send)) -> JobError {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        self.failure(plan, self.running, format!("the kernel panicked: {}", text.unwrap_or("no message")))
+    }
+
+    /// Runs tasks until the bundle has to wait or yield.
+    ///
+    /// # Errors
+    /// The error of a kernel.
+    pub fn turn(&mut self, plan: &Plan, host: &mut impl Host) -> Result<Turn, JobError> {
+        for _ in 0..MAX_STATEMENTS_PER_TURN {
+            if host.should_yield() {
+                return Ok(Turn::More);
+            }
+            if !self.deferred.is_empty() {
+                self.run_deferred(plan, host)?;
+            }
+            let at = self.position.statement;
+            let statement = &plan.statements[at as usize];
+            if statement.writes & (self.deferred_reads | self.deferred_writes)
+                | statement.reads & self.deferred_writes
+                != 0
+            {
+                return Ok(Turn::Chunks);
+            }
+            if let Some(turn) = self.step(plan, host, at, statement)? {
+                return Ok(turn);
+            }
+        }
+        Ok(Turn::More)
+    }
+
+    /// Executes one statement. Returns `Some` if the walk has to stop.
+    #[inline]
+    fn step(
+        &mut self,
+        plan: &Plan,
+        host: &mut impl Host,
+        at: u32,
+        statement: &Statement,
+    ) -> Result<Option<Turn>, JobError> {
+        match &statement.kind {
+            Kind::Transform(kernel) => {
+                self.run(plan, host, at, kernel)?;
+                self.written |= statement.writes;
+            }
+            Kind::Scatter { kernel, routes } if routes.width(self.index) > 0 => {
+                let (mut sent, source) = (host.scratch(), self.index);
+                self.run(plan, host, at, |partitions| kernel(partitions, routes, source, &mut sent))?;
+                let gather = Instance { epoch: self.position.epoch, statement: at + 1 };
+                host.send(gather, source, routes, &sent);
+                host.reuse(sent);
+            }
+            Kind::Scatter { .. } | Kind::Jump => {}
+            Kind::Gather { routes, .. } if routes.expected(self.index) > 0 => {
+                let instance = self.position;
+                if !self.gather(plan, host, instance)? {
+                    if self.deferred.len() == MAX_DEFERRED {
+                        return Ok(Some(Turn::Chunks));
+                    }
+                    self.defer(plan, instance);
+                }
+            }
+            Kind::Gather { .. } => {}
+            Kind::Observe(kernel) => {
+                self.running = at;
+                let value = kernel(Partitions(self.states.as_mut_ptr()));
+                host.observe(at, self.position.epoch, value);
+            }
+            Kind::Signal { .. } => return self.pass(plan, host, at, statement),
+            Kind::End if self.deferred.is_empty() => return Ok(Some(Turn::End)),
+            Kind::End => return Ok(Some(Turn::Chunks)),
+        }
+        self.go_to(plan, statement.next);
+        Ok(None)
+    }
+
+    fn go_to(&mut self, plan: &Plan, next: u32) {
+        self.position.statement = plan.groups[self.group as usize].next_relevant[next as usize];
+    }
+
+    #[inline]
+    fn run(
+        &mut self,
+        plan: &Plan,
+        host: &mut impl Host,
+        at: u32,
+        kernel: impl FnOnce(Partitions) -> Result<(), crate::error::Cause>,
+    ) -> Result<(), JobError> {
+        self.running = at;
+        self.tasks += 1;
+        host.before(self.ix, at);
+        let done = kernel(Partitions(self.states.as_mut_ptr()));
+        host.after(self.ix, at, self.iteration, || self.touched_bytes(plan, at));
+        done.map_err(|cause| self.failure(plan, at, cause.to_string()))
+    }
+
+    /// Runs a gather if all of its chunks have arrived. Returns whether it ran.
+    fn gather(&mut self, plan: &Plan, host: &mut impl Host, instance: Instance) -> Result<bool, JobError> {
+        let found = self.gathers.iter().position(|g| g.instance == instance && g.missing == 0);
+        let Some(found) = found else { return Ok(false) };
+        let pending = self.gathers.swap_remove(found);
+        let statement = &plan.statements[instance.statement as usize];
+        if let Kind::Gather { kernel, routes, .. } = &statement.kind {
+            let gathered = Gathered { routes, destination: self.index, chunks: &pending.chunks };
+            self.run(plan, host, instance.statement, |partitions| kernel(partitions, gathered))?;
+            self.written |= statement.writes;
+        }
+        if instance.epoch == self.position.epoch {
+            self.gathered.push(instance.statement);
+        }
+        Ok(true)
+    }
+
+    /// Returns the size of the partitions that a stage reads and writes.
+    fn touched_bytes(&self, plan: &Plan, statement: u32) -> u64 {
+        let statement = &plan.statements[statement as usize];
+        let used = statement.reads | statement.writes;
+        let states = self.states.iter().enumerate().filter(|(dataset, _)| used >> dataset & 1 == 1);
+        states.filter_map(|(_, state)| state.as_ref()).map(|state| state.size_any()).sum()
+    }
+
+    /// Defers a gather, so that the walk continues past it.
+    pub fn defer(&mut self, plan: &Plan, instance: Instance) {
+        let statement = &plan.statements[instance.statement as usize];
+        self.deferred.push(instance);
+        self.deferred_reads |= statement.reads;
+        self.deferred_writes |= statement.writes;
+    }
+
+    fn run_deferred(&mut self, plan: &Plan, host: &mut impl Host) -> Result<(), JobError> {
+        let mut at = 0;
+        while at < self.deferred.len() {
+            if self.gather(plan, host, self.deferred[at])? {
+                self.deferred.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        let held = self.deferred.iter().map(|i| &plan.statements[i.statement as usize]);
+        (self.deferred_reads, self.deferred_writes) =
+            held.fold((0, 0), |h, s| (h.0 | s.reads, h.1 | s.writes));
+        Ok(())
+    }
+
+    /// Passes a signal if its value is known or this bundle computes it.
+    fn pass(
+        &mut self,
+        plan: &Plan,
+        host: &mut impl Host,
+        at: u32,
+        statement: &Statement,
+    ) -> Result<Option<Turn>, JobError> {
+        let Kind::Signal { kernel, otherwise, iteration, first } = &statement.kind else { return Ok(None) };
+        let epoch = self.position.epoch;
+        let signal = match host.signal(epoch) {
+            Some(signal) => signal,
+            None if statement.group != self.group => return Ok(Some(Turn::Signal)),
+            None => {
+                if !host.may_publish(epoch, &self.passed) {
+                    return Ok(Some(Turn::Window));
+                }
+                self.running = at;
+                let value = kernel(Partitions(self.states.as_mut_ptr()));
+                let snapshot = *iteration && host.wants_snapshot(self.since_snapshot);
+                let signal = Signal { value, snapshot };
+                host.publish(epoch, signal);
+                if *iteration {
+                    host.record_iteration();
+                }
+                signal
+            }
+        };
+        if signal.snapshot {
+            if !self.deferred.is_empty() {
+                return Ok(Some(Turn::Chunks));
+            }
+            host.save(self);
+            self.since_snapshot = 0;
+        }
+        self.iteration += u64::from(*iteration && (signal.value || !first));
+        self.since_snapshot += u32::from(*iteration);
+        self.position.epoch += 1;
+        self.gathered.clear();
+        self.go_to(plan, if signal.value { statement.next } else { *otherwise });
+        Ok(None)
+    }
+
+    /// Rolls back to a snapshot, or to the start for `None`. Partitions that changed since are dropped, to be
+    /// reloaded; unchanged partitions stay. A partition that a later snapshot saved may have been loaded from it.
+    pub fn roll_back(&mut self, plan: &Plan, snapshot: Option<u64>) {
+        let is_later = |epoch: u64| snapshot.is_none_or(|snapshot| epoch > snapshot);
+        let written = self.written_before.iter().filter(|(epoch, _)| is_later(*epoch)).map(|(_, set)| *set);
+        let saved = self.saved.iter().flatten().filter(|part| is_later(part.epoch));
+        let changed =
+            written.chain(saved.map(|part| 1 << part.dataset)).fold(self.written, |all, set| all | set);
+        let states = std::mem::take(&mut self.states);
+        let fresh = Self::new(plan, self.ix);
+        *self = fresh;
+        for (dataset, state) in states.into_iter().enumerate() {
+            if changed >> dataset & 1 == 0 {
+                self.states[dataset] = state;
+            }
+        }
+    }
+
+    /// Records that a snapshot of the current epoch covers this bundle, and returns the datasets that must be
+    /// written for it, with their content. Datasets that no stage writes are never part of a snapshot.
+    pub fn mark_saved(&mut self, plan: &Plan) -> Vec<(u32, Vec<u8>)> {
+        let epoch = self.position.epoch;
+        let mut anew = Vec::new();
+        for dataset in plan.saved_datasets(self.group) {
+            let (saved, state) = (&mut self.saved[dataset as usize], &self.states[dataset as usize]);
+            let changed = self.written >> dataset & 1 == 1 || saved.is_none();
+            if let (true, Some(state)) = (changed, state) {
+                let mut content = Vec::with_capacity(state.size_any() as usize + 16);
+                state.encode_any(&mut content);
+                *saved = Some(Part::new(dataset, epoch, &content));
+                anew.push((dataset, content));
+            }
+        }
+        self.written_before.push((epoch, self.written));
+        if self.written_before.len() > 8 {
+            let (_, oldest) = self.written_before.remove(0);
+            self.written_before[0].1 |= oldest;
+        }
+        self.written = 0;
+        anew
+    }
+
+    pub fn set_saved(&mut self, parts: &[Part]) {
+        parts.iter().for_each(|part| self.saved[part.dataset as usize] = Some(*part));
+    }
+
+    /// Describes the state of the bundle, to diagnose a stalled job.
+    pub fn describe(&self, plan: &Plan) -> String {
+        let Instance { epoch, statement } = self.position;
+        let stage = &plan.statements[statement as usize].name;
+        let missing: Vec<_> = self.gathers.iter().map(|g| (g.instance, g.missing)).collect();
+        let Self { ix, deferred, .. } = self;
+        format!("bundle {ix} at {stage:?} in epoch {epoch}, deferred {deferred:?}, missing {missing:?}")
+    }
+
+    /// Returns the total size of the partitions.
+    pub fn size_bytes(&self) -> u64 {
+        self.states.iter().flatten().map(|state| state.size_any()).sum()
+    }
+}

@@ -1,0 +1,5 @@
+//! Execution of bundles: the next task, the slots that hold bundles, and the signals that direct them.
+
+pub(crate) mod bundle;
+pub(crate) mod signals;
+pub(crate) mod slot;

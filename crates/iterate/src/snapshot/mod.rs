@@ -1,0 +1,4 @@
+//! Snapshots of a job on a local disk or in an object store.
+
+pub(crate) mod manifest;
+pub(crate) mod store;

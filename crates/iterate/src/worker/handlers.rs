@@ -1,0 +1,453 @@
+//! A worker's handlers for messages and ticks.
+//!
+//! Every handler is idempotent and tolerates delayed and reordered messages: map entries are ordered by their
+//! versions, chunks by their instances, signals by their epochs, migrated bundles by the versions of their
+//! moves, and all messages by their generation.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use crate::dataflow::data::Chunk;
+use crate::dataflow::plan::BundleIx;
+use crate::error::JobError;
+use crate::exec::bundle::Bundle;
+use crate::exec::slot::lock;
+use crate::protocol::message::{Entry, Envelope, JobState, Message, Packed, Peer, Report, Usage};
+use crate::worker::state::{Control, Iterations, Worker};
+
+/// Maximum number of report intervals that a draining worker waits for the others' [`Message::Drained`].
+const MAX_DRAIN_REPORTS: u32 = 50;
+
+impl Worker {
+    /// Handles a message.
+    pub fn handle(&self, from: Peer, envelope: Envelope) {
+        let here = self.generation.load(Ordering::Acquire);
+        if envelope.generation < here {
+            return;
+        }
+        if envelope.generation > here {
+            match envelope.message {
+                Message::Begin(job_state) => self.begin(envelope.generation, job_state),
+                Message::Stop => self.stop(),
+                _ => lock(&self.control).deferred_messages.entry(from).or_default().push(envelope),
+            }
+            return;
+        }
+        match envelope.message {
+            Message::Deliver { to, arrival } => {
+                for (bundle, version) in to {
+                    self.deliver(bundle, version, arrival.clone());
+                }
+            }
+            Message::Signals(signals) => {
+                for (epoch, signal) in signals {
+                    self.signals.insert(epoch, signal);
+                }
+                self.wake_all();
+            }
+            Message::Install(packed) => self.install(from, *packed),
+            Message::Installed { bundle, version } => {
+                let mut control = lock(&self.control);
+                if control.in_flight.get(&bundle).is_some_and(|moved| moved.0 <= version) {
+                    control.in_flight.remove(&bundle);
+                }
+            }
+            Message::Map(entries) => self.change_map(&entries),
+            Message::Members { version, members } => self.change_members(version, members),
+            Message::Migrate { bundle, to } => self.migrate(bundle, to),
+            Message::Snapshot => self.snapshot_requested.store(true, Ordering::Release),
+            Message::Pause(pause) => {
+                self.paused.store(pause, Ordering::SeqCst);
+                self.interrupt.store(pause || self.stopped.load(Ordering::SeqCst), Ordering::SeqCst);
+                self.wake_all();
+            }
+            Message::Finish => self.finish(),
+            Message::Drain { members } => self.start_drain(members),
+            Message::Drained => {
+                if let Peer::Worker(worker) = from {
+                    lock(&self.control).drained_peers.insert(worker);
+                    self.stop_if_drained();
+                }
+            }
+            Message::Stop => self.stop(),
+            // Duplicates, and messages that are not for a worker.
+            Message::Begin(_)
+            | Message::Report(_)
+            | Message::Trace(_)
+            | Message::Saved(_)
+            | Message::Ended { .. }
+            | Message::Output { .. }
+            | Message::Finished(_)
+            | Message::Damaged { .. }
+            | Message::Unreachable { .. }
+            | Message::Failed(_) => {}
+        }
+    }
+
+    /// Waits until no thread runs a turn. Returns false if that takes over 60 s.
+    fn quiesce(&self) -> bool {
+        self.interrupt.store(true, Ordering::SeqCst);
+        let mut left = 60_000;
+        while !self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst)) {
+            if left == 0 {
+                return false;
+            }
+            left -= 1;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Starts the job, or rolls back and restarts it (§3.3). Bundles on this worker keep the partitions that have
+    /// not changed since the snapshot; the rest is loaded in a bundle's first turn.
+    fn begin(&self, generation: u32, job_state: Arc<JobState>) {
+        if !self.quiesce() {
+            let limit = std::time::Duration::from_secs(60);
+            self.fail(JobError::TimedOut {
+                waited_for: "a task to finish before the rollback".into(),
+                limit,
+            });
+            return;
+        }
+        self.generation.store(generation, Ordering::Release);
+        self.signals.clear();
+        self.run_queues.iter().for_each(|queue| queue.clear());
+        self.reset_passed();
+        self.snapshot_requested.store(false, Ordering::Release);
+        let before = self.set_members(job_state.version, job_state.members.clone()).unwrap_or_default();
+        for &worker in before.iter().filter(|worker| !job_state.members.contains(worker)) {
+            self.network.forget(worker);
+        }
+        let mut control = lock(&self.control);
+        control.early_arrivals.clear();
+        control.reporters.clear();
+        control.leaving.clear();
+        control.in_flight.clear();
+        // Task counts start again from the snapshot.
+        control.departed = (0, 0);
+        control.busy_before.clear();
+        *lock(&self.iterations) = Iterations::default();
+        let before = std::mem::take(&mut control.resident);
+        for &bundle in before.iter().filter(|&&bundle| job_state.map[bundle as usize].worker != self.rank()) {
+            let slot = self.slot(bundle);
+            slot.reset(false);
+            *slot.bundle() = None;
+        }
+        for (bundle, &entry) in (0..).zip(&job_state.map) {
+            self.reset_owner(bundle, entry);
+            if entry.worker == self.rank() {
+                self.restart(&mut control, bundle, &job_state);
+            }
+        }
+        control.job_state = Some(job_state);
+        let resident = control.resident.clone();
+        let deferred = std::mem::take(&mut control.deferred_messages);
+        drop(control);
+        let waits = self.paused.load(Ordering::SeqCst) || self.stopped.load(Ordering::SeqCst);
+        self.interrupt.store(waits, Ordering::SeqCst);
+        for bundle in resident {
+            self.notify(bundle);
+        }
+        // The bundles that compute signals must learn that every bundle has reached the snapshot.
+        self.report_passed(true);
+        for (from, envelopes) in deferred {
+            for envelope in envelopes {
+                if let (Err(cause), Peer::Worker(worker)) = (self.admit(from, &envelope), from) {
+                    let cause = format!("it sent an invalid message: {cause}");
+                    self.send(Peer::Controller, Message::Unreachable { worker, cause });
+                    break;
+                }
+                self.handle(from, envelope);
+            }
+        }
+        self.wake_all();
+    }
+
+    /// Places a bundle at the position that the job restarts from.
+    fn restart(&self, control: &mut Control, ix: BundleIx, job_state: &JobState) {
+        let slot = self.slot(ix);
+        slot.reset(false);
+        let mut bundle = slot.bundle().take().unwrap_or_else(|| Box::new(Bundle::new(&self.plan, ix)));
+        bundle.roll_back(&self.plan, job_state.snapshot.as_ref().map(|snapshot| snapshot.position.epoch));
+        if let Some(snapshot) = &job_state.snapshot {
+            bundle.position = snapshot.position;
+            bundle.iteration = snapshot.iteration;
+            bundle.set_saved(&snapshot.saved[ix as usize]);
+        }
+        self.place(control, bundle, job_state.map[ix as usize].version);
+    }
+
+    fn change_map(&self, entries: &[(BundleIx, Entry)]) {
+        for &(bundle, entry) in entries {
+            self.set_owner(bundle, entry);
+        }
+        // A bundle that computes a signal may have been waiting for a worker that no longer holds bundles.
+        for bundle in self.plan.signal_bundles() {
+            self.notify(bundle);
+        }
+    }
+
+    /// Replaces the member list by a newer one and returns the old one, or `None` if `members` is outdated.
+    fn set_members(&self, version: u32, members: Vec<u32>) -> Option<Arc<Vec<u32>>> {
+        let mut known = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        if known.0 > version {
+            return None;
+        }
+        known.0 = version;
+        Some(std::mem::replace(&mut known.1, Arc::new(members)))
+    }
+
+    /// Updates the member list and sends new members the known signals, which they have missed.
+    fn change_members(&self, version: u32, members: Vec<u32>) {
+        let Some(before) = self.set_members(version, members.clone()) else { return };
+        let draining_peers = before.iter().filter(|worker| !members.contains(worker));
+        lock(&self.control).draining_peers.extend(draining_peers);
+        let known = self.signals.known();
+        for worker in members.into_iter().filter(|worker| !before.contains(worker)) {
+            self.send(Peer::Worker(worker), Message::Signals(known.clone()));
+        }
+    }
+
+    /// Starts draining this worker after it has left the job. Others may still send to it until they learn that it
+    /// left, so it forwards messages until all of them have sent [`Message::Drained`].
+    fn start_drain(&self, members: Vec<u32>) {
+        lock(&self.control).drain = Some((members.into_iter().collect(), 0));
+        self.stop_if_drained();
+    }
+
+    /// Sends [`Message::Drained`] to workers that left and own no bundle in the map. This happens with a report, some
+    /// time after the map changed, so no task is still sending to them. Returns the number of reports since this
+    /// worker itself began to drain, or `None` if it does not.
+    fn notify_drained(&self) -> Option<u32> {
+        let mut control = lock(&self.control);
+        let draining_peers = std::mem::take(&mut control.draining_peers);
+        let holds = |worker: u32| (0..self.plan.bundles).any(|bundle| self.owner(bundle).worker == worker);
+        let (waiting, drained) = draining_peers.into_iter().partition::<Vec<_>, _>(|&worker| holds(worker));
+        control.draining_peers = waiting;
+        let drain = control.drain.as_mut().map(|(_, reports)| {
+            *reports += 1;
+            *reports
+        });
+        drop(control);
+        drained.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Drained));
+        drain
+    }
+
+    fn stop_if_drained(&self) {
+        let control = lock(&self.control);
+        let ends =
+            control.drain.as_ref().is_some_and(|(members, _)| members.is_subset(&control.drained_peers));
+        drop(control);
+        if ends {
+            self.stop();
+        }
+    }
+
+    /// Requests the migration of a bundle, which leaves after its current task.
+    fn migrate(&self, bundle: BundleIx, to: Entry) {
+        let mut control = lock(&self.control);
+        let slot = self.slot(bundle);
+        if !slot.is_resident() || slot.version.load(Ordering::Acquire) >= to.version {
+            return;
+        }
+        control.leaving.insert(bundle, to);
+        slot.migration_requested.store(true, Ordering::Release);
+        drop(control);
+        self.notify(bundle);
+    }
+
+    /// Takes over a migrated bundle and the arrivals that came before it.
+    fn install(&self, from: Peer, packed: Packed) {
+        let mut control = lock(&self.control);
+        let (ix, version) = (packed.bundle, packed.version);
+        if self.owner(ix).version > version || self.slot(ix).is_resident() {
+            return;
+        }
+        for &(epoch, signal) in &packed.signals {
+            self.signals.insert(epoch, signal);
+        }
+        let bundle = match packed.unpack(&self.plan) {
+            Ok(bundle) => bundle,
+            Err(error) => {
+                drop(control);
+                self.fail(error);
+                return;
+            }
+        };
+        let tasks = bundle.tasks;
+        self.set_owner(ix, Entry { worker: self.rank(), version });
+        control.departed.0 = control.departed.0.wrapping_sub(tasks);
+        self.place(&mut control, Box::new(bundle), version);
+        drop(control);
+        self.notify(ix);
+        self.report_passed(true);
+        self.send(Peer::Controller, Message::Installed { bundle: ix, version });
+        self.send(from, Message::Installed { bundle: ix, version });
+        self.wake_all();
+    }
+
+    /// Sends the results. With other workers, one of which may still be lost, partitions are copied; a worker that
+    /// is alone gives them away.
+    fn finish(&self) {
+        if !self.quiesce() {
+            return;
+        }
+        self.send_trace();
+        let resident = lock(&self.control).resident.clone();
+        let report = self.report(0, true);
+        let alone = self.members().len() == 1;
+        for bundle in resident {
+            let mut guard = self.slot(bundle).bundle();
+            let Some(bundle) = guard.as_mut() else { continue };
+            for (dataset, spec) in (0..).zip(&self.plan.datasets).filter(|(_, spec)| spec.output) {
+                let state = &mut bundle.states[dataset as usize];
+                let content = match state {
+                    Some(_) if alone => state.take().map(|state| Chunk::Typed(Arc::from(state))),
+                    Some(state) => Some(Chunk::encoded(&**state)),
+                    None => None,
+                };
+                // None: a duplicate message, or a dataset of another group.
+                if let Some(content) = content {
+                    let partition = bundle.index;
+                    debug_assert_eq!(spec.group, bundle.group);
+                    self.send(Peer::Controller, Message::Output { dataset, partition, content });
+                }
+            }
+        }
+        self.send(Peer::Controller, Message::Finished(Box::new(report)));
+    }
+
+    /// Returns this worker's report; `interval_ns` is the time since the last one, and `whole` marks the final one.
+    pub fn report(&self, interval_ns: u64, whole: bool) -> Report {
+        let mut control = lock(&self.control);
+        control.reports += 1;
+        let iterations = lock(&self.iterations);
+        let spent = |of: fn(&Usage) -> u64| of(&iterations.last) - of(&iterations.first);
+        let mut report = Report {
+            worker: self.rank(),
+            number: if whole { u64::MAX } else { control.reports },
+            interval_ns,
+            threads: self.run_queues.len() as u32,
+            memory_bytes: self.options.memory_bytes,
+            running: !self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst)),
+            epoch: u64::MAX,
+            iteration: u64::MAX,
+            tasks: control.departed.0,
+            busy_ns: control.departed.1,
+            observed: lock(&self.observed).clone(),
+            iterations_ns: if whole { iterations.at_ns.clone() } else { Vec::new() },
+            iterating: Usage { busy_ns: spent(|spent| spent.busy_ns), tasks: spent(|spent| spent.tasks) },
+            ..Report::default()
+        };
+        drop(iterations);
+        for bundle in control.resident.clone() {
+            let slot = self.slot(bundle);
+            let busy = slot.busy_ns.load(Ordering::Relaxed);
+            let before = control.busy_before.insert(bundle, busy).unwrap_or(0);
+            let size = slot.size_bytes.load(Ordering::Relaxed);
+            report.bundles.push((bundle, busy.saturating_sub(before), size));
+            report.epoch = report.epoch.min(slot.epoch.load(Ordering::Relaxed));
+            report.iteration = report.iteration.min(slot.iteration.load(Ordering::Relaxed));
+            report.tasks = report.tasks.wrapping_add(slot.tasks.load(Ordering::Relaxed));
+            report.busy_ns += busy;
+        }
+        report
+    }
+
+    /// Sends the periodic report.
+    pub fn tick(&self, interval_ns: u64) {
+        if self.generation.load(Ordering::Acquire) > 0 && !self.stopped.load(Ordering::SeqCst) {
+            match self.notify_drained() {
+                // Another worker was lost meanwhile, and its messages are void.
+                Some(MAX_DRAIN_REPORTS..) => return self.stop(),
+                Some(_) => return self.send_trace(),
+                None => {}
+            }
+            let report = self.report(interval_ns, false);
+            self.send(Peer::Controller, Message::Report(Box::new(report)));
+            self.send_trace();
+        }
+    }
+
+    /// Sends the samples recorded since the last call.
+    pub fn send_trace(&self) {
+        if let Some(samples) = self.samples.get() {
+            self.send(Peer::Controller, Message::Trace(Box::new(samples.drain())));
+        }
+    }
+}
+
+impl Packed {
+    /// Packs a bundle for sending.
+    pub fn pack(bundle: Bundle, version: u32, signals: Vec<(u64, crate::exec::signals::Signal)>) -> Self {
+        let saved = bundle.saved.iter().flatten().copied().collect();
+        let mut chunks = Vec::new();
+        for pending in bundle.gathers {
+            // The receiver puts the chunks back at the same places.
+            let received = pending
+                .received
+                .iter()
+                .zip(pending.chunks)
+                .enumerate()
+                .filter(|(_, (received, _))| **received);
+            chunks.extend(received.map(|(place, (_, chunk))| (pending.instance, place as u32, chunk)));
+        }
+        let states = (0..)
+            .zip(bundle.states)
+            .filter_map(|(dataset, state)| state.map(|state| (dataset, Chunk::encoded(&*state))));
+        Self {
+            bundle: bundle.ix,
+            version,
+            position: bundle.position,
+            deferred: bundle.deferred,
+            gathered: bundle.gathered,
+            iteration: bundle.iteration,
+            since_snapshot: bundle.since_snapshot,
+            written: bundle.written,
+            written_before: bundle.written_before,
+            saved,
+            passed: bundle.passed,
+            tasks: bundle.tasks,
+            chunks,
+            states: states.collect(),
+            signals,
+        }
+    }
+
+    /// Unpacks the bundle.
+    ///
+    /// # Errors
+    /// If a partition or chunk cannot be decoded.
+    pub fn unpack(self, plan: &crate::dataflow::plan::Plan) -> Result<Bundle, JobError> {
+        let mut bundle = Bundle::new(plan, self.bundle);
+        let index = bundle.index;
+        for (dataset, content) in self.states {
+            let spec = &plan.datasets[dataset as usize];
+            let mut bytes = Vec::new();
+            content.encode(&mut bytes);
+            let state = (spec.decode)(index, &bytes).map_err(|error| JobError::Load {
+                dataset: spec.name.clone(),
+                partition: index,
+                cause: format!("cannot decode it after migration: {error}"),
+            })?;
+            bundle.states[dataset as usize] = Some(state);
+        }
+        bundle.position = self.position;
+        bundle.gathered = self.gathered;
+        bundle.iteration = self.iteration;
+        bundle.since_snapshot = self.since_snapshot;
+        bundle.written = self.written;
+        bundle.written_before = self.written_before;
+        bundle.passed = self.passed;
+        bundle.tasks = self.tasks;
+        bundle.unloaded = false;
+        bundle.set_saved(&self.saved);
+        for instance in self.deferred {
+            bundle.defer(plan, instance);
+        }
+        for (instance, place, chunk) in self.chunks {
+            bundle.receive_at(plan, instance, place as usize, chunk)?;
+        }
+        Ok(bundle)
+    }
+}

@@ -1,0 +1,7 @@
+//! Workers: their state, their handlers for messages, and the threads that run their bundles.
+
+pub(crate) mod admission;
+pub(crate) mod handlers;
+pub(crate) mod state;
+pub(crate) mod thread;
+pub(crate) mod threads;

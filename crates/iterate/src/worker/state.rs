@@ -1,0 +1,364 @@
+//! A worker: its bundles, and its knowledge of the other workers.
+//!
+//! A worker is a state machine. Messages and ticks go in (`handlers.rs`) and messages go out through
+//! [`Network`]. Turns of bundles are run by whichever [`Thread`](crate::worker::thread::Thread) takes them: real
+//! threads, or a simulator that runs one turn at a time. Scheduling is local: the bundles themselves
+//! determine the next tasks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use crate::dataflow::plan::{BundleIx, Plan};
+use crate::error::JobError;
+use crate::exec::bundle::{Arrival, Bundle};
+use crate::exec::signals::{EPOCH_REPORT_INTERVAL, Signal, Signals, WINDOW};
+use crate::exec::slot::{RunQueue, Slot, lock};
+use crate::protocol::message::{Entry, Envelope, JobState, Message, Peer, Usage};
+use crate::tracing::sampling::SampleBuffer;
+
+/// A transport for messages.
+pub(crate) trait Network: Send + Sync {
+    /// Sends a message without waiting for the receiver.
+    fn send(&self, to: Peer, envelope: Envelope);
+    /// Returns whether senders should wait because too many bytes are queued.
+    fn is_full(&self) -> bool {
+        false
+    }
+    /// Discards the messages queued for a lost worker.
+    fn forget(&self, _worker: u32) {}
+}
+
+/// Callback for the end of a save.
+pub(crate) type SaveDone = Box<dyn FnOnce(Result<(), JobError>) + Send>;
+
+/// A store for the partitions of snapshots.
+pub(crate) trait Store: Send + Sync {
+    /// Starts writing objects, each atomically, and calls `done` at the end. Does not wait.
+    fn save(&self, objects: Vec<(String, Vec<u8>)>, done: SaveDone);
+    /// Reads an object. Returns `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The store's error, with the location.
+    fn load(&self, object: &str) -> Result<Option<bytes::Bytes>, JobError>;
+    /// Returns whether earlier objects are still being written, so that a new snapshot should wait.
+    fn is_busy(&self) -> bool {
+        false
+    }
+}
+
+/// Configuration of a worker.
+#[derive(Clone)]
+pub(crate) struct WorkerOptions {
+    pub rank: u32,
+    pub threads: usize,
+    /// Iterations between snapshots; 0 takes them only on request.
+    pub snapshot_every: u32,
+    /// Memory available for partitions; `None` is unlimited.
+    pub memory_bytes: Option<u64>,
+}
+
+/// See the [module](self).
+pub(crate) struct Worker {
+    pub plan: Arc<Plan>,
+    pub options: WorkerOptions,
+    slots: Box<[OnceLock<Box<Slot>>]>,
+    /// The partition map: version and worker of each bundle, packed into one word.
+    owners: Box<[AtomicU64]>,
+    pub signals: Signals,
+    pub run_queues: Box<[RunQueue]>,
+    pub generation: AtomicU32,
+    /// The member list, with its version.
+    pub members: RwLock<(u32, Arc<Vec<u32>>)>,
+    pub control: Mutex<Control>,
+    pub network: Arc<dyn Network>,
+    pub store: Option<Arc<dyn Store>>,
+    pub snapshot_requested: AtomicBool,
+    /// Turns should end soon: the worker pauses, rolls back or stops.
+    pub interrupt: AtomicBool,
+    pub paused: AtomicBool,
+    pub stopped: AtomicBool,
+    /// The epoch that all bundles on this worker have passed, as last reported.
+    reported_epoch: AtomicU64,
+    /// Signals of earlier epochs may be published.
+    publish_limit: AtomicU64,
+    /// By statement: epoch and bits of the latest observed value.
+    pub observed: Mutex<BTreeMap<u32, (u64, u64)>>,
+    /// Iterations of outermost loops whose signals are computed on this worker.
+    pub iterations: Mutex<Iterations>,
+    /// Samples of a traced job, if the worker runs in its own process.
+    pub samples: OnceLock<Arc<SampleBuffer>>,
+    /// Limit for the messages of a future generation from one sender.
+    pub max_deferred: OnceLock<usize>,
+}
+
+/// Times at which signals of outermost loops were computed, and the worker's usage at the first and the last.
+#[derive(Default)]
+pub(crate) struct Iterations {
+    pub at_ns: Vec<u64>,
+    pub first: Usage,
+    pub last: Usage,
+}
+
+/// State used only by message handlers and by rare events in a bundle's life.
+#[derive(Default)]
+pub(crate) struct Control {
+    /// Arrivals for bundles that have not arrived yet.
+    pub early_arrivals: BTreeMap<BundleIx, Vec<Arrival>>,
+    /// Bundles that must leave, with their new map entries.
+    pub leaving: BTreeMap<BundleIx, Entry>,
+    /// Bundles that left and whose arrival is not confirmed: version and epoch.
+    pub in_flight: BTreeMap<BundleIx, (u32, u64)>,
+    /// Messages of future generations, by sender.
+    pub deferred_messages: BTreeMap<Peer, Vec<Envelope>>,
+    /// Workers that have reported their progress to bundles here.
+    pub reporters: BTreeSet<u32>,
+    pub resident: Vec<BundleIx>,
+    /// The state that the job started from, for bundles that must be loaded.
+    pub job_state: Option<Arc<JobState>>,
+    pub reports: u64,
+    pub busy_before: BTreeMap<BundleIx, u64>,
+    /// Tasks and core time of bundles that left.
+    pub departed: (u64, u64),
+    /// Workers that left the job and to which [`Message::Drained`] was not sent yet.
+    pub draining_peers: Vec<u32>,
+    /// Workers that have sent [`Message::Drained`].
+    pub drained_peers: BTreeSet<u32>,
+    /// Once this worker has left: the workers whose [`Message::Drained`] it awaits, and the reports since then.
+    pub drain: Option<(BTreeSet<u32>, u32)>,
+}
+
+impl Worker {
+    pub fn new(
+        plan: Arc<Plan>,
+        options: WorkerOptions,
+        network: Arc<dyn Network>,
+        store: Option<Arc<dyn Store>>,
+    ) -> Self {
+        let bundles = plan.bundles as usize;
+        Self {
+            slots: (0..bundles).map(|_| OnceLock::new()).collect(),
+            owners: (0..bundles).map(|_| AtomicU64::new(u64::from(u32::MAX))).collect(),
+            signals: Signals::new(),
+            run_queues: (0..options.threads.max(1)).map(|_| RunQueue::new()).collect(),
+            generation: AtomicU32::new(0),
+            members: RwLock::new((0, Arc::new(Vec::new()))),
+            control: Mutex::new(Control::default()),
+            network,
+            store,
+            snapshot_requested: AtomicBool::new(false),
+            interrupt: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            reported_epoch: AtomicU64::new(0),
+            publish_limit: AtomicU64::new(0),
+            observed: Mutex::new(BTreeMap::new()),
+            iterations: Mutex::default(),
+            samples: OnceLock::new(),
+            max_deferred: OnceLock::new(),
+            plan,
+            options,
+        }
+    }
+
+    pub fn rank(&self) -> u32 {
+        self.options.rank
+    }
+
+    pub fn send(&self, to: Peer, message: Message) {
+        self.network.send(to, Envelope { generation: self.generation.load(Ordering::Acquire), message });
+    }
+
+    pub fn slot(&self, bundle: BundleIx) -> &Slot {
+        let threads = self.run_queues.len() as u32;
+        self.slots[bundle as usize].get_or_init(|| Box::new(Slot::new(bundle % threads)))
+    }
+
+    /// Returns the location of a bundle as known to this worker.
+    pub fn owner(&self, bundle: BundleIx) -> Entry {
+        let entry = self.owners[bundle as usize].load(Ordering::Acquire);
+        Entry { worker: entry as u32, version: (entry >> 32) as u32 }
+    }
+
+    /// Updates an entry of the partition map. An older version is ignored.
+    pub fn set_owner(&self, bundle: BundleIx, entry: Entry) {
+        let new = u64::from(entry.version) << 32 | u64::from(entry.worker);
+        self.owners[bundle as usize].fetch_max(new, Ordering::AcqRel);
+    }
+
+    /// Sets an entry of the partition map regardless of its version.
+    pub fn reset_owner(&self, bundle: BundleIx, entry: Entry) {
+        let new = u64::from(entry.version) << 32 | u64::from(entry.worker);
+        self.owners[bundle as usize].store(new, Ordering::Release);
+    }
+
+    /// Makes a bundle ready: puts it into its thread's run queue, unless it is queued or running.
+    pub fn notify(&self, bundle: BundleIx) {
+        let slot = self.slot(bundle);
+        if slot.notify() {
+            self.enqueue(bundle, slot);
+        }
+    }
+
+    /// Puts a bundle into its run queue and wakes a sleeping thread.
+    pub fn enqueue(&self, bundle: BundleIx, slot: &Slot) {
+        let queue = &self.run_queues[slot.home.load(Ordering::Relaxed) as usize % self.run_queues.len()];
+        queue.push(bundle);
+        if !queue.wake() && queue.len() > 1 && self.run_queues.len() > 1 {
+            let _ = self.run_queues.iter().any(RunQueue::wake);
+        }
+    }
+
+    /// Wakes all sleeping threads.
+    pub fn wake_all(&self) {
+        for queue in &self.run_queues {
+            queue.wake();
+        }
+    }
+
+    /// Delivers an arrival that was sent to this worker. `version` is the sender's version of the map entry.
+    pub fn deliver(&self, to: BundleIx, version: u32, arrival: Arrival) {
+        let slot = self.slot(to);
+        match slot.post(arrival) {
+            Ok(()) => {
+                if slot.notify() {
+                    self.enqueue(to, slot);
+                }
+            }
+            Err(arrival) => self.forward_misrouted(to, version, arrival),
+        }
+    }
+
+    /// Handles an arrival for a bundle that has left or has not arrived yet (§4.2).
+    fn forward_misrouted(&self, to: BundleIx, version: u32, arrival: Arrival) {
+        let mut control = lock(&self.control);
+        let Err(arrival) = self.slot(to).post(arrival) else {
+            drop(control);
+            self.notify(to);
+            return;
+        };
+        let owner = self.owner(to);
+        if owner.worker == self.rank() || version > owner.version {
+            control.early_arrivals.entry(to).or_default().push(arrival);
+        } else {
+            drop(control);
+            let to = vec![(to, owner.version)];
+            self.send(Peer::Worker(owner.worker), Message::Deliver { to, arrival });
+        }
+    }
+
+    /// Sends an arrival to the worker that holds the bundle, according to the map.
+    pub fn route(&self, to: BundleIx, arrival: Arrival) {
+        let owner = self.owner(to);
+        if owner.worker == self.rank() {
+            self.deliver(to, owner.version, arrival);
+        } else {
+            let to = vec![(to, owner.version)];
+            self.send(Peer::Worker(owner.worker), Message::Deliver { to, arrival });
+        }
+    }
+
+    /// Publishes a signal to all workers.
+    pub fn publish(&self, epoch: u64, signal: Signal) {
+        if signal.snapshot {
+            self.snapshot_requested.store(false, Ordering::Release);
+        }
+        self.signals.insert(epoch, signal);
+        let members = self.members();
+        for &worker in members.iter().filter(|&&worker| worker != self.rank()) {
+            self.send(Peer::Worker(worker), Message::Signals(vec![(epoch, signal)]));
+        }
+        if self.run_queues.len() > 1 {
+            self.wake_all();
+        }
+    }
+
+    /// Returns the threads' total usage in finished turns.
+    pub fn usage(&self) -> Usage {
+        let sum = |of: fn(&RunQueue) -> &AtomicU64| {
+            self.run_queues.iter().map(|queue| of(queue).load(Ordering::Relaxed)).sum()
+        };
+        Usage { busy_ns: sum(|queue| &queue.busy_ns), tasks: sum(|queue| &queue.tasks) }
+    }
+
+    pub fn members(&self) -> Arc<Vec<u32>> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// Returns whether the signal of an epoch may be published, given the epochs that each worker has passed.
+    pub fn may_publish(&self, epoch: u64, passed: &[(u32, u64)]) -> bool {
+        if epoch < self.publish_limit.load(Ordering::Acquire) {
+            return true;
+        }
+        let mut behind = u64::MAX;
+        let mut last = u32::MAX;
+        for bundle in 0..self.plan.bundles {
+            let worker = self.owner(bundle).worker;
+            if worker != last {
+                let reported = passed.iter().find(|p| p.0 == worker).map_or(0, |p| p.1);
+                behind = behind.min(reported);
+                last = worker;
+            }
+        }
+        let publish_limit = behind.saturating_add(WINDOW);
+        self.publish_limit.fetch_max(publish_limit, Ordering::AcqRel);
+        epoch < publish_limit
+    }
+
+    /// Reports to the bundles that compute signals the epoch that all bundles here have passed, once per
+    /// [`EPOCH_REPORT_INTERVAL`] epochs. `again` repeats the last report.
+    pub fn report_passed(&self, again: bool) {
+        let control = lock(&self.control);
+        let resident = control.resident.iter().map(|&bundle| self.slot(bundle).epoch.load(Ordering::Acquire));
+        let in_flight = control.in_flight.values().map(|&(_, epoch)| epoch);
+        let Some(behind) = resident.chain(in_flight).min() else { return };
+        let behind = behind / EPOCH_REPORT_INTERVAL * EPOCH_REPORT_INTERVAL;
+        let before = self.reported_epoch.fetch_max(behind, Ordering::AcqRel);
+        if before < behind || again {
+            let epoch = before.max(behind);
+            drop(control);
+            for bundle in self.plan.signal_bundles() {
+                self.route(bundle, Arrival::Passed { worker: self.rank(), epoch });
+            }
+        }
+    }
+
+    /// Resets the passed epochs. Call only while no turn runs.
+    pub fn reset_passed(&self) {
+        self.reported_epoch.store(0, Ordering::Release);
+        self.publish_limit.store(0, Ordering::Release);
+    }
+
+    /// Puts a bundle into its slot. Call only while no thread uses the slot.
+    pub fn place(&self, control: &mut Control, bundle: Box<Bundle>, version: u32) {
+        let ix = bundle.ix;
+        let slot = self.slot(ix);
+        slot.version.store(version, Ordering::Release);
+        slot.epoch.store(bundle.position.epoch, Ordering::Release);
+        slot.iteration.store(bundle.iteration, Ordering::Release);
+        slot.tasks.store(bundle.tasks, Ordering::Release);
+        slot.size_bytes.store(bundle.size_bytes(), Ordering::Release);
+        *slot.bundle() = Some(bundle);
+        let mut inbox = lock(&slot.inbox);
+        inbox.resident = true;
+        inbox.arrivals.extend(control.early_arrivals.remove(&ix).unwrap_or_default());
+        drop(inbox);
+        slot.has_mail();
+        if !control.resident.contains(&ix) {
+            control.resident.push(ix);
+        }
+    }
+
+    /// Fails the job with an error and stops this worker.
+    pub fn fail(&self, error: JobError) {
+        self.stop();
+        self.send(Peer::Controller, Message::Failed(error));
+    }
+
+    /// Stops this worker: no further turn begins.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.interrupt.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+}
