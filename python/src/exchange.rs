@@ -6,8 +6,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pellucid_iterate::program::KernelResult;
-use pellucid_iterate::{Incoming, Outgoing as Engine};
+use pellucid_iterate::{Incoming, KernelResult, Outgoing as Engine};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};

@@ -5,7 +5,7 @@
 //! the GIL. Such a function can only report that it failed, so the same function is then called again through
 //! Python, with the same arrays, to get its exception.
 
-use pellucid_iterate::program::KernelResult;
+use pellucid_iterate::KernelResult;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 

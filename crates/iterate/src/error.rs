@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// The error of a kernel or loader: any error type, or a string.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
+/// The result of a kernel. An error or panic fails the job and names the stage and partition.
+pub type KernelResult = Result<(), Cause>;
+
 /// Shows a warning on standard error. Unlike `eprintln`, does not panic if that is closed.
 pub(crate) fn warn(message: &str) {
     let _ = writeln!(std::io::stderr(), "pellucid: {message}");
@@ -20,7 +23,7 @@ pub(crate) fn warn(message: &str) {
 #[non_exhaustive]
 pub enum ProgramError {
     NoPartitions { dataset: String },
-    TooManyDatasets { dataset: String },
+    TooManyDatasets { dataset: String, limit: usize },
     ForeignDataset { stage: String },
     NoDatasets { stage: String },
     NamedTwice { stage: String, dataset: String },
@@ -38,11 +41,10 @@ impl fmt::Display for ProgramError {
             Self::NoPartitions { dataset } => {
                 write!(f, "dataset {dataset:?} has no partitions; give it at least one")
             }
-            Self::TooManyDatasets { dataset } => write!(
+            Self::TooManyDatasets { dataset, limit } => write!(
                 f,
-                "cannot add dataset {dataset:?}: a program has at most {} datasets, including those of tree reduces \
-                 and counters; use fewer",
-                crate::dataflow::program::MAX_DATASETS
+                "cannot add dataset {dataset:?}: a program has at most {limit} datasets, including those of tree reduces \
+                 and counters; use fewer"
             ),
             Self::ForeignDataset { stage } => {
                 write!(f, "stage {stage:?} uses a dataset of another program; use this program's own")

@@ -11,19 +11,19 @@ use crate::Program;
 use crate::applications::{Precision, kmeans, logistic_regression, pagerank};
 use crate::control::controller::Controller;
 use crate::dataflow::data::Chunk;
-use crate::dataflow::exchange::{Outgoing, Route};
+use crate::dataflow::exchange::Outgoing;
 use crate::dataflow::plan::{Instance, Kind, Plan};
+use crate::dataflow::routes::Route;
 use crate::error::JobError;
-use crate::exec::bundle::{Arrival, Bundle};
-use crate::exec::signals::Signal;
-use crate::exec::slot::lock;
+use crate::exec::bundle::Bundle;
 use crate::input::{Table, edges};
 use crate::protocol::message::*;
+use crate::protocol::ports::{Network, SaveDone, Store};
+use crate::protocol::records::{Arrival, Exchanged, Host, Sample, Signal};
 use crate::snapshot::manifest::{self, Content};
-use crate::tracing::recording::Host;
-use crate::tracing::sampling::{Exchanged, Sample};
+use crate::sync::lock;
 use crate::transport::wire::{self, Frame};
-use crate::worker::state::{Network, SaveDone, Store, Worker, WorkerOptions};
+use crate::worker::state::{Worker, WorkerOptions};
 
 /// A program with two groups, a constant, fixed routes, a reduction, and a loop.
 fn plan() -> Arc<Plan> {
@@ -71,7 +71,7 @@ fn snapshot(plan: &Plan) -> (Manifest, BTreeMap<String, Bytes>) {
         let datasets = plan.saved_datasets(group).map(|dataset| {
             let content = [u64::from(index) + 3, 5].map(u64::to_le_bytes).concat();
             let part = Part::new(dataset, 2, &content);
-            objects.insert(crate::worker::thread::object(plan, dataset, index, 2), content.into());
+            objects.insert(crate::snapshot::layout::object(plan, dataset, index, 2), content.into());
             part
         });
         datasets.collect()
@@ -105,7 +105,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
     };
     let mut bundle = Bundle::new(plan, 0);
     for dataset in 0..3 {
-        bundle.states[dataset] = Some(crate::dataflow::sequential::load_partition(plan, dataset, 0).unwrap());
+        bundle.states[dataset] = Some(crate::dataflow::load::load_partition(plan, dataset, 0).unwrap());
     }
     bundle.receive(plan, Arrival::Chunk { gather, source: 0, chunk: chunk() }).unwrap();
     let signals =
@@ -421,7 +421,7 @@ fn damaged_snapshot() {
         let parts = &mut manifest.saved[bundle as usize];
         let at = random.below(parts.len());
         let part = &mut parts[at];
-        let name = crate::worker::thread::object(plan, part.dataset, plan.locate(bundle).1, part.epoch);
+        let name = crate::snapshot::layout::object(plan, part.dataset, plan.locate(bundle).1, part.epoch);
         let mut content = objects[&name].to_vec();
         inputs.damage(random, &mut content);
         *part = Part::new(part.dataset, part.epoch, &content);
@@ -446,12 +446,12 @@ fn damaged_migration() {
             .filter(|dataset| plan.groups[group as usize].datasets >> dataset & 1 == 1);
         let state = |dataset: usize| {
             let saved = manifest.saved[ix as usize].iter().find(|part| part.dataset == dataset as u32);
-            let content = saved
-                .map(|part| &objects[&crate::worker::thread::object(plan, part.dataset, index, part.epoch)]);
+            let content = saved.map(|part| {
+                &objects[&crate::snapshot::layout::object(plan, part.dataset, index, part.epoch)]
+            });
             let content = content.cloned().map(Chunk::Encoded);
-            let load = || {
-                Chunk::encoded(&*crate::dataflow::sequential::load_partition(plan, dataset, index).unwrap())
-            };
+            let load =
+                || Chunk::encoded(&*crate::dataflow::load::load_partition(plan, dataset, index).unwrap());
             (dataset as u32, content.unwrap_or_else(load))
         };
         datasets.map(state).collect::<Vec<_>>()

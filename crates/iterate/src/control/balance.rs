@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use crate::dataflow::plan::{BundleIx, Plan};
-use crate::protocol::message::Report;
+use crate::protocol::records::Report;
 
 /// Largest ratio of maximum to mean load that is tolerated.
 const TOLERANCE: f64 = 1.10;

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use crate::control::balance::{Balancer, Move};
 use crate::control::memory::Memory;
+use crate::dataflow::outcome::{Outcome, Progress};
 use crate::dataflow::plan::{BundleIx, Plan};
-use crate::drive::run::{Outcome, Progress};
 use crate::error::JobError;
-use crate::protocol::message::{Entry, Envelope, JobState, Manifest, Message, Report, Saved};
+use crate::protocol::message::{Envelope, Message};
+use crate::protocol::records::{Entry, JobState, Manifest, Report, Saved};
 
 /// Number of snapshots that are kept, so that a damaged one costs an interval and not the whole job.
 pub(crate) const MAX_SNAPSHOTS: usize = 2;

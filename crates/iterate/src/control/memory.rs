@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::control::balance::Move;
 use crate::dataflow::plan::BundleIx;
 use crate::error::JobError;
-use crate::protocol::message::{Entry, Report};
+use crate::protocol::records::{Entry, Report};
 
 /// Known sizes of bundles and limits of workers.
 #[derive(Debug, Default)]

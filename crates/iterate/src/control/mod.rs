@@ -3,3 +3,4 @@
 pub(crate) mod balance;
 pub(crate) mod controller;
 pub(crate) mod memory;
+pub(crate) mod summary;

@@ -38,20 +38,15 @@
 //!   the views that it writes.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::dataflow::data::{AnyData, Data, DataError};
-use crate::dataflow::exchange::{Incoming, Outgoing, Route, Scatter};
-use crate::dataflow::plan::{self, DatasetSpec, Kind, Plan, Statement};
+use crate::dataflow::plan::{DatasetSpec, Kind, Statement};
 use crate::dataflow::views::{Dataset, Reads, Writes};
-use crate::error::{Cause, ProgramError};
+use crate::error::{Cause, KernelResult, ProgramError};
 
 /// Maximum number of datasets in a program: a set of datasets is one machine word.
 pub const MAX_DATASETS: usize = 64;
-
-/// The result of a kernel. An error or panic fails the job and names the stage and partition.
-pub type KernelResult = Result<(), Cause>;
 
 /// A program under construction. See the [module](self).
 pub struct Program {
@@ -113,7 +108,7 @@ impl Program {
             self.fail(ProgramError::NoPartitions { dataset: name.clone() });
         }
         if self.datasets.len() == MAX_DATASETS {
-            self.fail(ProgramError::TooManyDatasets { dataset: name.clone() });
+            self.fail(ProgramError::TooManyDatasets { dataset: name.clone(), limit: MAX_DATASETS });
         }
         self.datasets.push(DatasetSpec {
             name,
@@ -152,48 +147,6 @@ impl Program {
             unsafe { kernel(reads.views(partitions), writes.views(partitions)) }
         });
         self.stage(name.into(), &reads.datasets(), &writes.datasets(), Kind::Transform(kernel));
-    }
-
-    /// Starts an exchange between partitionings: `kernel` runs once per partition of `reads` and sends chunks to
-    /// partitions of the datasets passed to [`Scatter::gather`].
-    pub fn scatter<R: Reads, C: Data>(
-        &mut self,
-        name: impl Into<String>,
-        reads: R,
-        route: Route,
-        kernel: impl for<'a> Fn(R::Views<'a>, &mut Outgoing<'_, C>) -> KernelResult + Send + Sync + 'static,
-    ) -> Scatter<'_, C> {
-        Scatter::begin(self, name.into(), reads, route, kernel)
-    }
-
-    /// Copies the single partition of `from` to every partition of `to`.
-    pub fn broadcast<T: Data + Clone>(&mut self, name: impl Into<String>, from: Dataset<T>, to: Dataset<T>) {
-        let name = name.into();
-        self.require_single(&name, from);
-        self.scatter(name, from, Route::All, |value, out: &mut Outgoing<'_, T>| {
-            out.send_all(value.clone());
-            Ok(())
-        })
-        .gather((), to, |(), to, chunks: Incoming<'_, T>| {
-            if let Some((_, value)) = chunks.iter().next() {
-                to.clone_from(value);
-            }
-            Ok(())
-        });
-    }
-
-    /// Reduces all partitions of `from` into the single partition of `into`, replacing its content. The tree is
-    /// fixed by the partitions' indexes, with a fan-in of 16, so the result does not depend on placement.
-    pub fn tree_reduce<T: Data + Clone>(
-        &mut self,
-        name: impl Into<String>,
-        from: Dataset<T>,
-        into: Dataset<T>,
-        combine: impl Fn(&mut T, &T) + Send + Sync + 'static,
-    ) {
-        let name = name.into();
-        self.require_single(&name, into);
-        crate::dataflow::reduce::add(self, &name, from, into, Arc::new(combine));
     }
 
     /// Adds a branch: `then` runs if the signal on the single partition of `on` is true, else `otherwise`.
@@ -286,14 +239,6 @@ impl Program {
         self.stage(name, &Reads::datasets(&on), &[], Kind::Observe(Box::new(value)));
     }
 
-    /// Checks the program and compiles it into the table that workers run.
-    ///
-    /// # Errors
-    /// The first error in the program.
-    pub fn build(self) -> Result<Arc<Plan>, ProgramError> {
-        plan::build(self).map(Arc::new)
-    }
-
     /// Adds a signal and returns its index, for [`Self::set_otherwise`].
     fn signal<T: Data>(
         &mut self,
@@ -318,7 +263,7 @@ impl Program {
         }
     }
 
-    fn require_single<T>(&mut self, stage: &str, on: Dataset<T>) {
+    pub(crate) fn require_single<T>(&mut self, stage: &str, on: Dataset<T>) {
         if on.partitions != 1 {
             let dataset = self.datasets.get(on.index as usize).map_or(String::new(), |d| d.name.clone());
             self.fail(ProgramError::NotSingle { stage: stage.into(), dataset, partitions: on.partitions });

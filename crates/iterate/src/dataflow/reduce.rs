@@ -8,9 +8,11 @@
 use std::sync::Arc;
 
 use crate::dataflow::data::{Data, DataError};
-use crate::dataflow::exchange::{Incoming, Outgoing, Route};
+use crate::dataflow::exchange::{Incoming, Outgoing, Scatter};
 use crate::dataflow::program::Program;
+use crate::dataflow::routes::Route;
 use crate::dataflow::views::{Dataset, Reads};
+use crate::error::KernelResult;
 
 /// Number of partial results that one partition combines.
 const FAN_IN: u32 = 16;
@@ -41,8 +43,24 @@ impl<T: Data> Data for Partial<T> {
 
 type Combine<T> = Arc<dyn Fn(&mut T, &T) + Send + Sync>;
 
+impl Program {
+    /// Reduces all partitions of `from` into the single partition of `into`, replacing its content. The tree is
+    /// fixed by the partitions' indexes, with a fan-in of 16, so the result does not depend on placement.
+    pub fn tree_reduce<T: Data + Clone>(
+        &mut self,
+        name: impl Into<String>,
+        from: Dataset<T>,
+        into: Dataset<T>,
+        combine: impl Fn(&mut T, &T) + Send + Sync + 'static,
+    ) {
+        let name = name.into();
+        self.require_single(&name, into);
+        add(self, &name, from, into, Arc::new(combine));
+    }
+}
+
 /// Adds the levels of a reduction of `from` into the one partition of `into`.
-pub(crate) fn add<T: Data + Clone>(
+fn add<T: Data + Clone>(
     program: &mut Program,
     name: &str,
     from: Dataset<T>,
@@ -85,13 +103,10 @@ fn level<T: Data + Clone>(
     from: Dataset<T>,
     partial: Option<Dataset<Partial<T>>>,
     route: Route,
-) -> crate::dataflow::exchange::Scatter<'_, T> {
+) -> Scatter<'_, T> {
     fn all<R: Reads, T: Data + Clone>(
         value: impl for<'a> Fn(R::Views<'a>) -> Option<T> + Send + Sync + 'static,
-    ) -> impl for<'a> Fn(R::Views<'a>, &mut Outgoing<'_, T>) -> crate::dataflow::program::KernelResult
-    + Send
-    + Sync
-    + 'static {
+    ) -> impl for<'a> Fn(R::Views<'a>, &mut Outgoing<'_, T>) -> KernelResult + Send + Sync + 'static {
         move |view, out| {
             if let Some(value) = value(view) {
                 out.send_all(value);

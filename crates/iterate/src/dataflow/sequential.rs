@@ -3,14 +3,14 @@
 //! Any other execution of a plan must give the same result, bit for bit. Tests compare against this one; it
 //! also helps to find an error in a kernel.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::dataflow::data::{AnyData, Chunk};
-use crate::dataflow::exchange::{Gathered, Sent};
+use crate::dataflow::load::load_bundle;
+use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::{Kind, Plan};
+use crate::dataflow::routes::{Gathered, Sent};
 use crate::dataflow::views::Partitions;
-use crate::drive::run::Outcome;
 use crate::error::{Cause, JobError};
 
 /// Runs a plan on this thread. `signals` limits the number of signals passed.
@@ -126,27 +126,5 @@ impl<'a> Job<'a> {
             }
         }
         self.outcome
-    }
-}
-
-/// Creates the partitions of an index with their loaders.
-pub(crate) fn load_bundle(
-    plan: &Plan,
-    datasets: u64,
-    index: u32,
-) -> Result<Vec<Option<Box<dyn AnyData>>>, JobError> {
-    let load = |dataset| {
-        if datasets >> dataset & 1 == 0 { Ok(None) } else { load_partition(plan, dataset, index).map(Some) }
-    };
-    (0..plan.datasets.len()).map(load).collect()
-}
-
-/// Creates a partition with its loader.
-pub(crate) fn load_partition(plan: &Plan, dataset: usize, index: u32) -> Result<Box<dyn AnyData>, JobError> {
-    let spec = &plan.datasets[dataset];
-    let wrong = |cause: String| JobError::Load { dataset: spec.name.clone(), partition: index, cause };
-    match catch_unwind(AssertUnwindSafe(|| (spec.load)(index))) {
-        Ok(loaded) => loaded.map_err(|cause| wrong(cause.to_string())),
-        Err(_) => Err(wrong("the loader panicked".into())),
     }
 }

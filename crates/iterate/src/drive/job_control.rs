@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::error::JobError;
-use crate::exec::slot::lock;
+use crate::sync::lock;
 
 /// A handle to a running job. Clones refer to the same job: pass one to
 /// [`RunOptions::control`](crate::RunOptions) and keep the other.

@@ -6,16 +6,19 @@ use std::thread::{Builder, Thread};
 use std::time::{Duration, Instant};
 
 use crate::control::controller::Controller;
+use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::Plan;
+use crate::drive::commit::commit;
 use crate::drive::job_control::{JobControl, RequestedState};
-use crate::drive::run::{Outcome, RunOptions};
+use crate::drive::options::RunOptions;
 use crate::error::JobError;
-use crate::exec::slot::lock;
 use crate::protocol::message::{Envelope, Peer};
-use crate::snapshot::store::{self, SnapshotStore};
+use crate::protocol::ports::{Network, Store};
+use crate::snapshot::store::SnapshotStore;
+use crate::sync::lock;
 use crate::tracing::recording::LocalTrace;
 use crate::tracing::sampling::Sampler;
-use crate::worker::state::{Network, Store, Worker, WorkerOptions};
+use crate::worker::state::{Worker, WorkerOptions};
 use crate::worker::threads::{ClockMeter, drive};
 
 /// Maximum time between two rounds of the controller.
@@ -37,8 +40,11 @@ impl Network for Mailbox {
     }
 }
 
-/// See [`crate::run`].
-pub(crate) fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, JobError> {
+/// Runs a plan in this process until it ends.
+///
+/// # Errors
+/// If the job fails; a kernel's failure names its stage and partition.
+pub fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, JobError> {
     let mailbox = Arc::new(Mailbox { messages: Mutex::new(Vec::new()), reader: std::thread::current() });
     let threads = options.threads.max(1);
     let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
@@ -110,7 +116,7 @@ fn serve(
         for (_, envelope) in std::mem::take(&mut controller.out) {
             worker.handle(Peer::Controller, envelope);
         }
-        store::commit(controller, store);
+        commit(controller, store);
         state.apply_requests(controller, &control);
         if state.reported.elapsed() >= REPORT_INTERVAL {
             worker.tick(state.reported.elapsed().as_nanos() as u64);

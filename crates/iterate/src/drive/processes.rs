@@ -14,20 +14,23 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use crate::control::controller::Controller;
+use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::Plan;
+use crate::drive::commit::commit;
 use crate::drive::job_control::RequestedState;
 use crate::drive::local::{POLL_INTERVAL, REPORT_INTERVAL, StopAtEnd};
-use crate::drive::run::{Outcome, RunOptions, Snapshots};
+use crate::drive::options::RunOptions;
 use crate::error::{JobError, warn};
 use crate::protocol::message::{Envelope, Message, Peer};
-use crate::snapshot::store::{self, SnapshotStore};
+use crate::protocol::ports::{Network, Store};
+use crate::snapshot::store::{SnapshotStore, Snapshots};
 use crate::tracing::merging::TraceMerger;
 use crate::tracing::recording::Recording;
 use crate::tracing::sampling::{SampleBuffer, Sampler};
 use crate::transport::handshake::CONTROLLER;
 use crate::transport::invitation::Invitation;
 use crate::transport::mesh::{CLOSED, Mesh, MeshEvent};
-use crate::worker::state::{Network, Store, Worker, WorkerOptions};
+use crate::worker::state::{Worker, WorkerOptions};
 use crate::worker::threads::{ClockMeter, Io, drive};
 
 /// Interval of the controller's heartbeats to workers.
@@ -221,7 +224,7 @@ impl JobDriver {
         if self.heartbeat_at.elapsed() >= HEARTBEAT_INTERVAL {
             self.send_addresses();
         }
-        store::commit(&mut self.controller, store);
+        commit(&mut self.controller, store);
         self.apply_requests(options);
         self.check_timeouts(options);
         for (worker, envelope) in std::mem::take(&mut self.controller.out) {

@@ -12,12 +12,13 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex};
 
 use crate::control::controller::Controller;
+use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::{BundleIx, Plan};
-use crate::drive::run::Outcome;
 use crate::error::JobError;
-use crate::exec::slot::lock;
 use crate::protocol::message::{Envelope, Message, Peer};
-use crate::worker::state::{Network, SaveDone, Store, Worker, WorkerOptions};
+use crate::protocol::ports::{Network, SaveDone, Store};
+use crate::sync::lock;
+use crate::worker::state::{Worker, WorkerOptions};
 use crate::worker::thread::{Meter, Thread};
 
 /// A pseudo-random number generator (SplitMix64), the same on every machine.

@@ -12,15 +12,12 @@
 use std::cmp::Ordering;
 
 use crate::dataflow::data::{AnyData, Chunk};
-use crate::dataflow::exchange::{Gathered, Routes, Sent};
 use crate::dataflow::plan::{BundleIx, Instance, Kind, Plan, Statement};
+use crate::dataflow::routes::{Gathered, Routes, Sent};
 use crate::dataflow::views::Partitions;
-use crate::error::JobError;
-use crate::exec::signals::Signal;
-use crate::protocol::message::Part;
-
-/// Maximum number of deferred gathers; beyond it, the walk waits.
-pub(crate) const MAX_DEFERRED: usize = 8;
+use crate::error::{Cause, JobError};
+use crate::protocol::limits::MAX_DEFERRED;
+use crate::protocol::records::{Arrival, Part, Signal};
 
 /// Maximum number of statements in one turn, so that a thread's bundles take turns.
 const MAX_STATEMENTS_PER_TURN: u32 = 1024;
@@ -69,15 +66,6 @@ pub(crate) enum Turn {
     More,
     /// The bundle has reached the end of the program.
     End,
-}
-
-/// An item delivered to a bundle, from any worker.
-#[derive(Debug, Clone)]
-pub(crate) enum Arrival {
-    /// A chunk of a source partition for a gather; `None` if the source sent nothing.
-    Chunk { gather: Instance, source: u32, chunk: Option<Chunk> },
-    /// All bundles of a worker have passed `epoch` signals.
-    Passed { worker: u32, epoch: u64 },
 }
 
 /// Chunks received for one gather that has not run.
@@ -335,7 +323,7 @@ impl Bundle {
         plan: &Plan,
         host: &mut impl Host,
         at: u32,
-        kernel: impl FnOnce(Partitions) -> Result<(), crate::error::Cause>,
+        kernel: impl FnOnce(Partitions) -> Result<(), Cause>,
     ) -> Result<(), JobError> {
         self.running = at;
         self.tasks += 1;

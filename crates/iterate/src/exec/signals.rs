@@ -1,30 +1,15 @@
 //! The signals known to a worker (paper §4.2).
 //!
 //! A signal is identified by its epoch. Only a window of signals is kept: a signal is published only after
-//! every bundle of the job has passed the signal [`WINDOW`] epochs earlier. Old slots are therefore free,
+//! every bundle of the job has passed the signal `WINDOW` epochs earlier. Old slots are therefore free,
 //! and a bundle that runs ahead (a loop counter, say) is bounded, as are the chunks queued for slower bundles.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Maximum number of signals that the fastest bundle may be ahead of the slowest.
-pub(crate) const WINDOW: u64 = 64;
-
-/// Epochs between a worker's reports of its progress to the bundles that compute signals.
-pub(crate) const EPOCH_REPORT_INTERVAL: u64 = 16;
-
-/// Maximum lead of a bundle over another, including those that move. Larger than the window, so that a late signal
-/// and an early one never share a slot.
-pub(crate) const MAX_LEAD: u64 = 4 * WINDOW;
+use crate::protocol::limits::MAX_LEAD;
+use crate::protocol::records::Signal;
 
 const SLOTS: usize = MAX_LEAD as usize;
-
-/// A boolean that directs control flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Signal {
-    pub value: bool,
-    /// Bundles save themselves as they pass this signal.
-    pub snapshot: bool,
-}
 
 /// Signals by epoch, which any thread may read and write.
 pub(crate) struct Signals {

@@ -5,10 +5,9 @@
 //! that kernels will access. A peer that sends an invalid message is treated as lost.
 
 use crate::dataflow::plan::{BundleIx, Instance, Kind, Plan};
-use crate::exec::bundle::{Arrival, MAX_DEFERRED};
-use crate::exec::signals::MAX_LEAD;
-use crate::protocol::message::{Message, Packed, Peer, Report, TraceBatch};
-use crate::snapshot::manifest::{MAX_EPOCH, check_bundle};
+use crate::protocol::limits::{MAX_DEFERRED, MAX_EPOCH, MAX_LEAD};
+use crate::protocol::message::{Message, Packed, Peer};
+use crate::protocol::records::{Arrival, Manifest, Part, Report, TraceBatch};
 
 /// Returns an error unless `index` is below `bound`.
 fn below(what: &str, index: u32, bound: usize) -> Result<(), String> {
@@ -171,6 +170,53 @@ impl Packed {
     }
 }
 
+impl Manifest {
+    /// Checks that a snapshot can be one of a plan.
+    ///
+    /// # Errors
+    /// If an index or a position is out of range, or a partition is missing.
+    pub fn check(&self, plan: &Plan) -> Result<(), String> {
+        if self.saved.len() != plan.bundles as usize {
+            return Err(format!("it has {} bundles of {}", self.saved.len(), plan.bundles));
+        }
+        (0..)
+            .zip(&self.saved)
+            .try_for_each(|(bundle, parts)| check_bundle(plan, bundle, self.position, self.iteration, parts))
+    }
+}
+
+/// Checks one bundle of a snapshot.
+///
+/// # Errors
+/// As [`Manifest::check`].
+pub(crate) fn check_bundle(
+    plan: &Plan,
+    bundle: BundleIx,
+    position: Instance,
+    iteration: u64,
+    parts: &[Part],
+) -> Result<(), String> {
+    let Instance { epoch, statement } = position;
+    let kind = plan.statements.get(statement as usize).map(|statement| &statement.kind);
+    if !matches!(kind, Some(Kind::Signal { iteration: true, .. })) {
+        return Err(format!("statement {statement} does not end an iteration"));
+    }
+    if epoch >= MAX_EPOCH || iteration > epoch {
+        return Err(format!("epoch {epoch} or iteration {iteration} is out of range"));
+    }
+    if bundle >= plan.bundles {
+        return Err(format!("bundle {bundle} is out of range; there are {}", plan.bundles));
+    }
+    let expected = plan.saved_datasets(plan.locate(bundle).0);
+    if !expected.eq(parts.iter().map(|part| part.dataset)) {
+        return Err(format!("the datasets of bundle {bundle} are not those of the program"));
+    }
+    if let Some(part) = parts.iter().find(|part| part.epoch > epoch) {
+        return Err(format!("a partition of epoch {} is later than epoch {epoch}", part.epoch));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,8 +224,7 @@ mod tests {
     use crate::dataflow::data::Chunk;
     use crate::error::JobError;
     use crate::exec::bundle::Bundle;
-    use crate::exec::signals::Signal;
-    use crate::protocol::message::{Entry, JobState, Part, Saved};
+    use crate::protocol::records::{Entry, JobState, Saved, Signal};
 
     /// A program with a gather, whose bundles 0 and 1 hold `data` and `local`; dataset 2 is another group.
     fn plan() -> std::sync::Arc<Plan> {
@@ -201,8 +246,7 @@ mod tests {
     fn packed(plan: &Plan) -> Packed {
         let mut bundle = Bundle::new(plan, 0);
         for dataset in [0, 1] {
-            bundle.states[dataset] =
-                Some(crate::dataflow::sequential::load_partition(plan, dataset, 0).unwrap());
+            bundle.states[dataset] = Some(crate::dataflow::load::load_partition(plan, dataset, 0).unwrap());
         }
         Packed::pack(bundle, 1, Vec::new())
     }

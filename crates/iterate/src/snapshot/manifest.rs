@@ -7,14 +7,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::dataflow::plan::{BundleIx, Instance, Kind, Plan};
-use crate::protocol::message::{Manifest, Part};
+use crate::dataflow::plan::Plan;
+use crate::protocol::records::Manifest;
 
 /// Version of the format. Version 1 had neither checksums nor previous snapshots.
 pub(crate) const FORMAT: u32 = 2;
-
-/// Epochs of real jobs are far below; signals store an epoch in 62 bits.
-pub(crate) const MAX_EPOCH: u64 = 1 << 60;
 
 #[derive(Serialize, Deserialize)]
 struct Line {
@@ -84,57 +81,12 @@ fn decode_line(plan: &Plan, line: &[u8]) -> Result<Result<Manifest, u32>, String
     Ok(Ok(manifest))
 }
 
-impl Manifest {
-    /// Checks that a snapshot can be one of a plan.
-    ///
-    /// # Errors
-    /// If an index or a position is out of range, or a partition is missing.
-    pub fn check(&self, plan: &Plan) -> Result<(), String> {
-        if self.saved.len() != plan.bundles as usize {
-            return Err(format!("it has {} bundles of {}", self.saved.len(), plan.bundles));
-        }
-        (0..)
-            .zip(&self.saved)
-            .try_for_each(|(bundle, parts)| check_bundle(plan, bundle, self.position, self.iteration, parts))
-    }
-}
-
-/// Checks one bundle of a snapshot.
-///
-/// # Errors
-/// As [`Manifest::check`].
-pub(crate) fn check_bundle(
-    plan: &Plan,
-    bundle: BundleIx,
-    position: Instance,
-    iteration: u64,
-    parts: &[Part],
-) -> Result<(), String> {
-    let Instance { epoch, statement } = position;
-    let kind = plan.statements.get(statement as usize).map(|statement| &statement.kind);
-    if !matches!(kind, Some(Kind::Signal { iteration: true, .. })) {
-        return Err(format!("statement {statement} does not end an iteration"));
-    }
-    if epoch >= MAX_EPOCH || iteration > epoch {
-        return Err(format!("epoch {epoch} or iteration {iteration} is out of range"));
-    }
-    if bundle >= plan.bundles {
-        return Err(format!("bundle {bundle} is out of range; there are {}", plan.bundles));
-    }
-    let expected = plan.saved_datasets(plan.locate(bundle).0);
-    if !expected.eq(parts.iter().map(|part| part.dataset)) {
-        return Err(format!("the datasets of bundle {bundle} are not those of the program"));
-    }
-    if let Some(part) = parts.iter().find(|part| part.epoch > epoch) {
-        return Err(format!("a partition of epoch {} is later than epoch {epoch}", part.epoch));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::Program;
+    use crate::dataflow::plan::{Instance, Kind};
+    use crate::protocol::records::Part;
 
     /// A program with an iteration, and a snapshot of it.
     pub fn example(epoch: u64) -> (std::sync::Arc<Plan>, Manifest) {

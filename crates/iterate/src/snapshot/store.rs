@@ -23,15 +23,24 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use pellucid_storage::LocalStore;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
+use url::Url;
 
-use crate::control::controller::{Controller, MAX_SNAPSHOTS};
 use crate::dataflow::plan::Plan;
-use crate::drive::run::Snapshots;
 use crate::error::{JobError, warn};
-use crate::exec::slot::lock;
-use crate::protocol::message::{Manifest, Part};
+use crate::protocol::ports::{SaveDone, Store};
+use crate::protocol::records::{Manifest, Part};
+use crate::snapshot::layout::{folder, object, parts_folder};
 use crate::snapshot::manifest::{self, Content};
-use crate::worker::state::{SaveDone, Store};
+use crate::sync::lock;
+
+/// Location and interval of a job's snapshots.
+#[derive(Debug, Clone)]
+pub struct Snapshots {
+    /// Directory (`file://`) or object store prefix (`s3://`).
+    pub place: Url,
+    /// Iterations of outermost loops between snapshots.
+    pub every_iterations: u32,
+}
 
 /// Objects to save, and the callback for the end of the save.
 type Save = (Vec<(Path, Vec<u8>)>, SaveDone);
@@ -132,12 +141,12 @@ impl SnapshotStore {
     }
 
     /// Returns the folder of a plan's job, for messages.
-    fn shown(&self, plan: &Plan) -> String {
-        format!("{}/{}", self.place.trim_end_matches('/'), crate::worker::thread::folder(plan))
+    pub fn shown(&self, plan: &Plan) -> String {
+        format!("{}/{}", self.place.trim_end_matches('/'), folder(plan))
     }
 
     fn manifest_path(&self, plan: &Plan) -> Path {
-        self.path(&format!("{}/manifest.json", crate::worker::thread::folder(plan)))
+        self.path(&format!("{}/manifest.json", folder(plan)))
     }
 
     /// Prepares the folder of a plan's job for a controller, and returns the snapshots to resume from, the newest
@@ -151,7 +160,7 @@ impl SnapshotStore {
             self.lock(local, plan)?;
         }
         let snapshots = self.read_manifest(plan)?;
-        let probe = self.path(&format!("{}/probe", crate::worker::thread::parts_folder(plan)));
+        let probe = self.path(&format!("{}/probe", parts_folder(plan)));
         let write = self.runtime.block_on(self.objects.put(&probe, Vec::new().into()));
         write.map_err(|error| self.wrong(&error))?;
         self.remove([probe]);
@@ -168,7 +177,7 @@ impl SnapshotStore {
 
     /// Locks the folder of a plan's job until this store is dropped or the process ends.
     fn lock(&self, local: &LocalStore, plan: &Plan) -> Result<(), JobError> {
-        let path = self.file(local, &format!("{}/lock", crate::worker::thread::folder(plan)))?;
+        let path = self.file(local, &format!("{}/lock", folder(plan)))?;
         let open = || {
             path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
             File::options().create(true).truncate(false).write(true).open(&path)
@@ -223,7 +232,11 @@ impl SnapshotStore {
         }
     }
 
-    fn write_manifest<'a>(
+    /// Writes the manifest of some snapshots, the newest first.
+    ///
+    /// # Errors
+    /// The store's error.
+    pub fn write_manifest<'a>(
         &self,
         plan: &Plan,
         snapshots: impl Iterator<Item = &'a Manifest>,
@@ -231,11 +244,11 @@ impl SnapshotStore {
         let place = || self.place.clone();
         let bytes =
             manifest::encode(snapshots).map_err(|cause| JobError::Snapshot { place: place(), cause })?;
-        self.sync_folder(&crate::worker::thread::parts_folder(plan))?;
+        self.sync_folder(&parts_folder(plan))?;
         let path = self.manifest_path(plan);
         let put = self.objects.put(&path, bytes.into());
         self.runtime.block_on(put).map_err(|error| self.wrong(&error))?;
-        self.sync_folder(&crate::worker::thread::folder(plan))
+        self.sync_folder(&folder(plan))
     }
 
     /// Makes the objects directly in a folder durable. Those of other stores are durable once they are written.
@@ -260,9 +273,15 @@ impl SnapshotStore {
         }
     }
 
+    /// Deletes the objects that only snapshots in `before` list.
+    pub fn remove_replaced(&self, plan: &Plan, before: &[Manifest], now: &[Manifest]) {
+        let (before, now) = (objects(plan, before), objects(plan, now));
+        self.remove(before.difference(&now).map(|name| self.path(name)));
+    }
+
     /// Deletes the files of unfinished snapshots, left by a process that was killed.
     fn remove_leftovers(&self, local: &LocalStore, plan: &Plan, snapshots: &[Manifest]) {
-        let folder = crate::worker::thread::parts_folder(plan);
+        let folder = parts_folder(plan);
         let kept = objects(plan, snapshots);
         // The folder was written just now. A file that cannot be removed only takes space.
         let Ok(files) = self.file(local, &folder).map(std::fs::read_dir) else { return };
@@ -295,7 +314,7 @@ fn objects(plan: &Plan, snapshots: &[Manifest]) -> BTreeSet<String> {
     for snapshot in snapshots {
         for (bundle, parts) in (0..).zip(&snapshot.saved) {
             let partition = plan.locate(bundle).1;
-            let name = |part: &Part| crate::worker::thread::object(plan, part.dataset, partition, part.epoch);
+            let name = |part: &Part| object(plan, part.dataset, partition, part.epoch);
             names.extend(parts.iter().map(name));
         }
     }
@@ -331,25 +350,5 @@ impl Store for SnapshotStore {
 
     fn is_busy(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
-    }
-}
-
-/// Writes the controller's pending manifests and deletes the objects that they replace. Shows its warnings.
-pub(crate) fn commit(controller: &mut Controller, store: Option<&SnapshotStore>) {
-    let Some(store) = store else { return };
-    for warning in std::mem::take(&mut controller.warnings) {
-        warn(&format!("snapshots in {}: {warning}", store.shown(controller.plan())));
-    }
-    for manifest in std::mem::take(&mut controller.commits) {
-        let before = controller.snapshots().to_vec();
-        let kept = std::iter::once(&manifest).chain(&before).take(MAX_SNAPSHOTS);
-        if let Err(error) = store.write_manifest(controller.plan(), kept) {
-            controller.fail(error);
-            return;
-        }
-        controller.committed(manifest);
-        let before = objects(controller.plan(), &before);
-        let now = objects(controller.plan(), controller.snapshots());
-        store.remove(before.difference(&now).map(|name| store.path(name)));
     }
 }

@@ -14,8 +14,8 @@ use pellucid_trace::record::{MachineIx, ResourceIx};
 
 use crate::error::JobError;
 use crate::kernels::bandwidth::Bandwidth;
-use crate::protocol::message::TraceBatch;
-use crate::tracing::recording::{Host, Recording};
+use crate::protocol::records::{Host, TraceBatch};
+use crate::tracing::recording::Recording;
 
 /// Number of clock offsets kept: a few seconds, in which clocks drift by less than a message delay.
 const MAX_OFFSETS: usize = 50;

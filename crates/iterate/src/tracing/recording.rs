@@ -20,14 +20,8 @@ use crate::clock;
 use crate::dataflow::plan::{Kind, Plan};
 use crate::error::JobError;
 use crate::kernels::bandwidth::Bandwidth;
-use crate::tracing::sampling::{Sample, Samples};
-
-/// A machine as named in a trace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Host {
-    pub name: String,
-    pub cores: u32,
-}
+use crate::protocol::records::{Exchanged, Host, Sample};
+use crate::tracing::sampling::Samples;
 
 impl Host {
     /// Returns this machine.
@@ -125,13 +119,7 @@ impl Recording {
     }
 
     /// Records the messages sent for a statement in an interval that ended at `ended_ns` in trace time.
-    pub fn exchange(
-        &self,
-        link: ResourceIx,
-        ended_ns: u64,
-        interval_ns: u64,
-        sent: &crate::tracing::sampling::Exchanged,
-    ) {
+    pub fn exchange(&self, link: ResourceIx, ended_ns: u64, interval_ns: u64, sent: &Exchanged) {
         let started_ns = ended_ns.saturating_sub(interval_ns).max(self.start_ns);
         self.recorder.record(Record::Exchange(Exchange {
             stage: self.stages[sent.statement as usize],

@@ -11,36 +11,14 @@ use std::time::Instant;
 
 use crate::clock;
 use crate::dataflow::plan::{BundleIx, Plan};
-use crate::exec::slot::lock;
-use crate::protocol::message::TraceBatch;
-use crate::tracing::recording::Host;
+use crate::protocol::records::{Exchanged, Host, Sample, TraceBatch};
+use crate::sync::lock;
 
 /// Number of short tasks per recorded sample.
 const SAMPLE_INTERVAL: u32 = 256;
 
 /// Duration from which on every task is recorded.
 const LONG_TASK_NS: u64 = 20_000;
-
-/// A recorded task that stands for several.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Sample {
-    pub statement: u32,
-    pub bundle: BundleIx,
-    pub iteration: u64,
-    /// Start, in ticks of the process's clock.
-    pub start_ticks: u64,
-    pub service_ns: u64,
-    pub weight: f64,
-    pub bytes: u64,
-}
-
-/// All messages sent for a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exchanged {
-    pub statement: u32,
-    pub messages: u64,
-    pub bytes: u64,
-}
 
 /// A sink for samples.
 pub(crate) trait Samples: Sync {

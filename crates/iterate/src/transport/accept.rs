@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use crate::exec::slot::lock;
 use crate::protocol::message::Peer;
+use crate::sync::lock;
 use crate::transport::handshake::{CONTROLLER, handshake};
 use crate::transport::mesh::Mesh;
 

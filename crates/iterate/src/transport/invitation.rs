@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::transport::handshake::{check_secret, random_bytes};
+use crate::transport::secret::{check_secret, random_bytes};
 
 const ADDRESS: &str = "PELLUCID_ITERATE_CONTROLLER";
 const SECRET: &str = "PELLUCID_ITERATE_SECRET";

@@ -18,14 +18,15 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 
 use crate::dataflow::plan::Plan;
-use crate::exec::bundle::Arrival;
-use crate::exec::slot::lock;
 use crate::protocol::message::{Envelope, Message, Peer};
+use crate::protocol::ports::Network;
+use crate::protocol::records::Arrival;
+use crate::sync::lock;
 use crate::tracing::sampling::SampleBuffer;
-use crate::transport::handshake::{CONTROLLER, Identity, check_secret, handshake};
+use crate::transport::handshake::{CONTROLLER, Identity, handshake};
+use crate::transport::secret::check_secret;
 use crate::transport::tunnel::{Encryption, Tunnel};
 use crate::transport::wire::{self, Frame};
-use crate::worker::state::Network;
 
 /// Number of queued bytes above which tasks wait.
 const MAX_QUEUED_BYTES: usize = 64 << 20;

@@ -25,7 +25,7 @@ use rustls::{
     ServerConnection, SignatureScheme,
 };
 
-use crate::transport::handshake::random_bytes;
+use crate::transport::secret::random_bytes;
 
 /// Start of an Ed25519 key in PKCS #8 (RFC 8410, section 7); the 32 random bytes of the key follow.
 const ED25519_KEY: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";

@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::dataflow::data::Chunk;
 use crate::dataflow::plan::{BundleIx, Instance};
 use crate::error::JobError;
-use crate::exec::bundle::Arrival;
-use crate::exec::signals::Signal;
-use crate::protocol::message::{Entry, Envelope, JobState, Message, Packed, Part, Report, Saved, TraceBatch};
-use crate::tracing::recording::Host;
-use crate::tracing::sampling::{Exchanged, Sample};
+use crate::protocol::message::{Envelope, Message, Packed};
+use crate::protocol::records::{
+    Arrival, Entry, Exchanged, Host, JobState, Part, Report, Sample, Saved, Signal, TraceBatch,
+};
 
 /// Size of a frame's head: length and checksum.
 pub(crate) const HEAD: usize = 12;

@@ -8,10 +8,10 @@
 use std::sync::atomic::Ordering;
 
 use crate::dataflow::plan::{BundleIx, Kind, Plan};
-use crate::exec::bundle::Arrival;
-use crate::exec::signals::{EPOCH_REPORT_INTERVAL, MAX_LEAD};
-use crate::exec::slot::lock;
+use crate::protocol::limits::{EPOCH_REPORT_INTERVAL, MAX_LEAD};
 use crate::protocol::message::{Envelope, Message, Peer};
+use crate::protocol::records::Arrival;
+use crate::sync::lock;
 use crate::worker::state::Worker;
 
 /// Maximum number of workers that report their progress to the bundles here.
@@ -100,10 +100,12 @@ mod tests {
 
     use super::*;
     use crate::dataflow::data::Chunk;
-    use crate::dataflow::plan::Instance;
+    use crate::dataflow::plan::{Instance, Statement};
     use crate::exec::bundle::Bundle;
+    use crate::protocol::ports::Network;
+    use crate::protocol::records::Entry;
     use crate::transport::mesh::{Mesh, MeshEvent};
-    use crate::worker::state::{Network, WorkerOptions};
+    use crate::worker::state::WorkerOptions;
     use crate::{Cluster, Program, RunOptions, WorkerSettings, control, work};
 
     struct Nowhere;
@@ -131,8 +133,7 @@ mod tests {
 
     /// A chunk of the first gather of bundle 0.
     fn chunk(plan: &Plan, epoch: u64) -> Message {
-        let is_gather =
-            |at: &crate::dataflow::plan::Statement| matches!(at.kind, Kind::Gather { .. }) && at.group == 0;
+        let is_gather = |at: &Statement| matches!(at.kind, Kind::Gather { .. }) && at.group == 0;
         let statement = plan.statements.iter().position(is_gather).unwrap() as u32;
         let (gather, chunk) = (Instance { epoch, statement }, Some(Chunk::Encoded(vec![0; 8].into())));
         Message::Deliver { to: vec![(0, 1)], arrival: Arrival::Chunk { gather, source: 0, chunk } }
@@ -156,7 +157,7 @@ mod tests {
         let plan = plan(9);
         let options = WorkerOptions { rank: 0, threads: 1, snapshot_every: 0, memory_bytes: None };
         let worker = Worker::new(plan.clone(), options, Arc::new(Nowhere), None);
-        worker.reset_owner(0, crate::protocol::message::Entry { worker: 0, version: 1 });
+        worker.reset_owner(0, Entry { worker: 0, version: 1 });
         let limit = plan.max_arrivals(0);
         assert!((MAX_LEAD as usize..10 * MAX_LEAD as usize).contains(&limit), "{limit}");
         let error = |limit, purpose| format!("{limit} messages wait {purpose}, more than the program sends");

@@ -11,41 +11,16 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::dataflow::plan::{BundleIx, Plan};
 use crate::error::JobError;
-use crate::exec::bundle::{Arrival, Bundle};
-use crate::exec::signals::{EPOCH_REPORT_INTERVAL, Signal, Signals, WINDOW};
-use crate::exec::slot::{RunQueue, Slot, lock};
-use crate::protocol::message::{Entry, Envelope, JobState, Message, Peer, Usage};
+use crate::exec::bundle::Bundle;
+use crate::exec::run_queue::RunQueue;
+use crate::exec::signals::Signals;
+use crate::exec::slot::Slot;
+use crate::protocol::limits::{EPOCH_REPORT_INTERVAL, WINDOW};
+use crate::protocol::message::{Envelope, Message, Peer};
+use crate::protocol::ports::{Network, Store};
+use crate::protocol::records::{Arrival, Entry, JobState, Signal, Usage};
+use crate::sync::lock;
 use crate::tracing::sampling::SampleBuffer;
-
-/// A transport for messages.
-pub(crate) trait Network: Send + Sync {
-    /// Sends a message without waiting for the receiver.
-    fn send(&self, to: Peer, envelope: Envelope);
-    /// Returns whether senders should wait because too many bytes are queued.
-    fn is_full(&self) -> bool {
-        false
-    }
-    /// Discards the messages queued for a lost worker.
-    fn forget(&self, _worker: u32) {}
-}
-
-/// Callback for the end of a save.
-pub(crate) type SaveDone = Box<dyn FnOnce(Result<(), JobError>) + Send>;
-
-/// A store for the partitions of snapshots.
-pub(crate) trait Store: Send + Sync {
-    /// Starts writing objects, each atomically, and calls `done` at the end. Does not wait.
-    fn save(&self, objects: Vec<(String, Vec<u8>)>, done: SaveDone);
-    /// Reads an object. Returns `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The store's error, with the location.
-    fn load(&self, object: &str) -> Result<Option<bytes::Bytes>, JobError>;
-    /// Returns whether earlier objects are still being written, so that a new snapshot should wait.
-    fn is_busy(&self) -> bool {
-        false
-    }
-}
 
 /// Configuration of a worker.
 #[derive(Clone)]

@@ -7,14 +7,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use crate::dataflow::data::AnyData;
-use crate::dataflow::exchange::{Routes, Sent};
-use crate::dataflow::plan::{BundleIx, Instance, Plan};
+use crate::dataflow::load::load_partition;
+use crate::dataflow::plan::{BundleIx, Instance};
+use crate::dataflow::routes::{Routes, Sent};
 use crate::error::JobError;
-use crate::exec::bundle::{Arrival, Bundle, Host, Turn};
-use crate::exec::signals::{EPOCH_REPORT_INTERVAL, Signal};
-use crate::exec::slot::{Slot, lock};
-use crate::protocol::message::{Message, Packed, Part, Peer, Saved};
-use crate::worker::state::{Store, Worker};
+use crate::exec::bundle::{Bundle, Host, Turn};
+use crate::exec::slot::Slot;
+use crate::protocol::limits::EPOCH_REPORT_INTERVAL;
+use crate::protocol::message::{Envelope, Message, Packed, Peer};
+use crate::protocol::ports::Store;
+use crate::protocol::records::{Arrival, Part, Saved, Signal};
+use crate::snapshot::layout::object;
+use crate::sync::lock;
+use crate::worker::state::Worker;
 
 /// Maximum number of iterations whose times are recorded.
 const MAX_RECORDED_ITERATIONS: usize = 1 << 20;
@@ -288,7 +293,7 @@ impl Worker {
                         return Ok(false);
                     }
                 },
-                _ => crate::dataflow::sequential::load_partition(&self.plan, dataset, bundle.index)?,
+                _ => load_partition(&self.plan, dataset, bundle.index)?,
             };
             bundle.states[dataset] = Some(state);
         }
@@ -323,7 +328,7 @@ impl Worker {
         let generation = self.generation.load(Ordering::Acquire);
         let done = Box::new(move |result: Result<(), JobError>| {
             let message = result.map_or_else(Message::Failed, |()| saved);
-            network.send(Peer::Controller, crate::protocol::message::Envelope { generation, message });
+            network.send(Peer::Controller, Envelope { generation, message });
         });
         store.save(objects.collect(), done);
     }
@@ -355,19 +360,4 @@ impl Worker {
         self.send(Peer::Worker(to.worker), Message::Install(Box::new(packed)));
         None
     }
-}
-
-/// Returns the name of a partition's object in the snapshot store.
-pub(crate) fn object(plan: &Plan, dataset: u32, partition: u32, epoch: u64) -> String {
-    format!("{}/{dataset}-{partition}-{epoch:020}", parts_folder(plan))
-}
-
-/// Returns the folder of a job's objects.
-pub(crate) fn parts_folder(plan: &Plan) -> String {
-    format!("{}/partitions", folder(plan))
-}
-
-/// Returns the folder of a job's snapshots. Several jobs may share a store.
-pub(crate) fn folder(plan: &Plan) -> String {
-    format!("job-{:016x}", plan.fingerprint())
 }

@@ -1,46 +1,12 @@
-//! Running a plan: options, progress and results.
+//! Progress and results of a job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-use pellucid_trace::Recorder;
-use url::Url;
 
 use crate::dataflow::data::{Chunk, Data};
 use crate::dataflow::plan::Plan;
 use crate::dataflow::views::Dataset;
 use crate::error::JobError;
-use crate::kernels::bandwidth::Bandwidth;
-use crate::protocol::message::Report;
-
-/// Options for running a job. The default is one worker thread per core, in this process.
-pub struct RunOptions {
-    /// Worker threads in this process.
-    pub threads: usize,
-    /// Location and interval of snapshots. `None` takes none: after a loss the job restarts from the beginning.
-    pub snapshots: Option<Snapshots>,
-    /// Recorder of the job's trace: stages and exchanges exactly, tasks by sampling.
-    pub recorder: Option<Recorder>,
-    /// Measured memory bandwidth by number of threads, for the trace.
-    pub memory: Vec<Bandwidth>,
-    /// Callback that receives the progress a few times per second, on the thread that called [`run`].
-    #[allow(clippy::type_complexity)]
-    pub progress: Option<Box<dyn FnMut(&Progress) + Send>>,
-    /// Handle to pause, resume or cancel the job from another thread.
-    pub control: Option<crate::JobControl>,
-    /// Maximum time to wait for an expected event, such as a message from a worker.
-    pub wait_limit: Duration,
-}
-
-/// Location and interval of a job's snapshots.
-#[derive(Debug, Clone)]
-pub struct Snapshots {
-    /// Directory (`file://`) or object store prefix (`s3://`).
-    pub place: Url,
-    /// Iterations of outermost loops between snapshots.
-    pub every_iterations: u32,
-}
 
 /// Progress of a running job.
 #[derive(Debug, Clone, Default)]
@@ -57,20 +23,6 @@ pub struct Progress {
     pub workers: u32,
 }
 
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self {
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            snapshots: None,
-            recorder: None,
-            memory: Vec::new(),
-            progress: None,
-            control: None,
-            wait_limit: Duration::from_secs(60),
-        }
-    }
-}
-
 /// The results and statistics of a successful job.
 #[derive(Debug)]
 pub struct Outcome {
@@ -78,7 +30,7 @@ pub struct Outcome {
     names: Vec<String>,
     outputs: BTreeMap<(u32, u32), Chunk>,
     /// By statement: the epoch and the bits of the value in `observed`.
-    newest: BTreeMap<u32, (u64, u64)>,
+    pub(crate) newest: BTreeMap<u32, (u64, u64)>,
     /// Iterations of outermost loops.
     pub iterations: u64,
     /// Tasks run.
@@ -94,7 +46,8 @@ pub struct Outcome {
     /// Core time in tasks and number of tasks over the iterations in `iterations_ns`. `None` if more than one worker
     /// finished the job, because each worker only measures itself.
     pub iterating: Option<(u64, u64)>,
-    workers: u32,
+    /// Number of workers that finished the job.
+    pub(crate) workers: u32,
     /// Iteration of the earlier run's snapshot that the job resumed from; `None` if it started from the beginning.
     pub resumed_at: Option<u64>,
     /// Number of times that the job restarted from a snapshot or from the beginning after losing a worker.
@@ -127,36 +80,6 @@ impl Outcome {
     /// Stores a partition of a result. Returns false if it was already stored.
     pub(crate) fn put(&mut self, dataset: u32, partition: u32, content: Chunk) -> bool {
         self.outputs.insert((dataset, partition), content).is_none()
-    }
-
-    /// Adds a worker's final report.
-    pub(crate) fn add(&mut self, plan: &Plan, report: &Report) {
-        if report.iteration != u64::MAX {
-            self.iterations = self.iterations.max(report.iteration);
-        }
-        self.tasks = self.tasks.wrapping_add(report.tasks);
-        *self.busy_ns.get_or_insert(0) += report.busy_ns;
-        self.workers += 1;
-        self.iterating = (self.workers == 1).then_some((report.iterating.busy_ns, report.iterating.tasks));
-        self.iterations_ns
-            .extend(report.iterations_ns.windows(2).map(|pair| pair[1].saturating_sub(pair[0])));
-        for (&statement, &(epoch, value)) in &report.observed {
-            let newest = self.newest.entry(statement).or_insert((epoch, value));
-            if newest.0 <= epoch {
-                *newest = (epoch, value);
-                self.observed.insert(plan.statements[statement as usize].name.clone(), f64::from_bits(value));
-            }
-        }
-    }
-
-    /// Returns the latest observed values over the workers' reports.
-    pub(crate) fn observed<'a>(
-        plan: &Plan,
-        reports: impl Iterator<Item = &'a Report>,
-    ) -> BTreeMap<String, f64> {
-        let mut outcome = Self::new(plan);
-        reports.for_each(|report| outcome.add(plan, report));
-        outcome.observed
     }
 
     /// Returns all partitions of a dataset that the program marked as output, in order.
@@ -196,12 +119,4 @@ impl Outcome {
             Err(error) => Err(wrong(error.to_string())),
         }
     }
-}
-
-/// Runs a plan in this process until it ends.
-///
-/// # Errors
-/// If the job fails; a kernel's failure names its stage and partition.
-pub fn run(plan: Arc<Plan>, options: RunOptions) -> Result<Outcome, JobError> {
-    crate::drive::local::run(plan, options)
 }

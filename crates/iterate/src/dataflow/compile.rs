@@ -1,0 +1,140 @@
+//! Compilation of a program into a plan.
+//!
+//! Jumps are resolved, datasets that stages use together are grouped, and each group gets the statements that concern
+//! it. The fingerprint covers everything that must be equal in all processes of a job.
+
+use std::sync::Arc;
+
+use crate::dataflow::plan::{DatasetSpec, Group, Kind, Plan, Statement};
+use crate::dataflow::program::Program;
+use crate::error::ProgramError;
+
+impl Program {
+    /// Checks the program and compiles it into the table that workers run.
+    ///
+    /// # Errors
+    /// The first error in the program.
+    pub fn build(self) -> Result<Arc<Plan>, ProgramError> {
+        compile(self).map(Arc::new)
+    }
+}
+
+/// Checks a program and compiles it.
+fn compile(mut program: Program) -> Result<Plan, ProgramError> {
+    if let Some(error) = program.error.take() {
+        return Err(error);
+    }
+    if program.statements.is_empty() {
+        return Err(ProgramError::Empty);
+    }
+    let Program { id, name, made_from, mut datasets, mut statements, .. } = program;
+    let end = statements.len() as u32;
+    statements.push(Statement {
+        name: "end".into(),
+        kind: Kind::End,
+        reads: 0,
+        writes: 0,
+        dataset: 0,
+        group: u32::MAX,
+        next: end,
+    });
+    resolve_jumps(&mut statements);
+    let mut groups = group(&mut datasets, &mut statements);
+    for (index, group) in groups.iter_mut().enumerate() {
+        group.next_relevant = (0..=end).map(|at| next_relevant(&statements, index as u32, at)).collect();
+    }
+    let bundles = groups.iter().map(|group| group.partitions).sum();
+    let mut plan = Plan { program: id, name, datasets, statements, groups, bundles, fingerprint: 0 };
+    plan.fingerprint = fingerprint(&plan, &made_from);
+    Ok(plan)
+}
+
+fn resolve_jumps(statements: &mut [Statement]) {
+    let target = |statements: &[Statement], mut at: u32| {
+        // Every chain of jumps ends, because a loop without a signal is rejected.
+        while matches!(statements[at as usize].kind, Kind::Jump) {
+            at = statements[at as usize].next;
+        }
+        at
+    };
+    for at in 0..statements.len() {
+        let next = target(statements, statements[at].next);
+        let other = match statements[at].kind {
+            Kind::Signal { otherwise, .. } => target(statements, otherwise),
+            _ => 0,
+        };
+        let statement = &mut statements[at];
+        statement.next = next;
+        if let Kind::Signal { otherwise, .. } = &mut statement.kind {
+            *otherwise = other;
+        }
+    }
+}
+
+/// Groups the datasets that statements name together.
+fn group(datasets: &mut [DatasetSpec], statements: &mut [Statement]) -> Vec<Group> {
+    let mut sets: Vec<u64> = (0..datasets.len()).map(|index| 1 << index).collect();
+    for used in statements.iter().map(|s| s.reads | s.writes).filter(|&used| used != 0) {
+        let merged = sets.iter().filter(|&&set| set & used != 0).fold(0, |all, set| all | set);
+        sets.retain(|set| set & used == 0);
+        sets.push(merged);
+    }
+    sets.sort_unstable_by_key(|set| set.trailing_zeros());
+    let mut groups: Vec<Group> = Vec::new();
+    let mut first = 0;
+    for set in sets {
+        for (index, dataset) in datasets.iter_mut().enumerate() {
+            if set >> index & 1 == 1 {
+                dataset.group = groups.len() as u32;
+            }
+        }
+        let partitions = datasets[set.trailing_zeros() as usize].partitions;
+        groups.push(Group { partitions, first, datasets: set, next_relevant: Vec::new() });
+        first += partitions;
+    }
+    for statement in statements.iter_mut().filter(|s| s.reads | s.writes != 0) {
+        statement.group = datasets[statement.dataset as usize].group;
+    }
+    groups
+}
+
+fn next_relevant(statements: &[Statement], group: u32, mut at: u32) -> u32 {
+    loop {
+        let statement = &statements[at as usize];
+        match statement.kind {
+            Kind::Signal { .. } | Kind::End => return at,
+            Kind::Jump => {}
+            _ if statement.group == group => return at,
+            _ => {}
+        }
+        at = statement.next;
+    }
+}
+
+/// Computes the FNV-1a hash of everything that must be equal in all processes of a job.
+fn fingerprint(plan: &Plan, made_from: &str) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut add = |bytes: &[u8]| {
+        for &byte in bytes {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    add(env!("CARGO_PKG_VERSION").as_bytes());
+    add(plan.name.as_bytes());
+    add(made_from.as_bytes());
+    for dataset in &plan.datasets {
+        add(dataset.name.as_bytes());
+        add(&dataset.partitions.to_le_bytes());
+        add(&[u8::from(dataset.output)]);
+    }
+    for s in &plan.statements {
+        add(s.name.as_bytes());
+        for number in [s.reads, s.writes, u64::from(s.next)] {
+            add(&number.to_le_bytes());
+        }
+        if let Kind::Scatter { routes, .. } = &s.kind {
+            (0..routes.sources).for_each(|source| add(&(routes.width(source) as u64).to_le_bytes()));
+        }
+    }
+    hash
+}
