@@ -1,29 +1,26 @@
-//! Fuzz tests of messages and of what a job reads when it resumes. `tests/run fuzz` runs them for longer.
+//! Fuzz tests of messages and manifests. `tests/run fuzz` runs them for longer.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use pellucid_fuzz::{Inputs, fuzz};
 
 use crate::Program;
-use crate::applications::{Precision, kmeans, logistic_regression, pagerank};
 use crate::control::controller::Controller;
 use crate::dataflow::data::Chunk;
 use crate::dataflow::exchange::Outgoing;
+use crate::dataflow::load::load_partition;
 use crate::dataflow::plan::{Instance, Kind, Plan};
 use crate::dataflow::routes::Route;
 use crate::error::JobError;
 use crate::exec::bundle::Bundle;
-use crate::input::{Table, edges};
-use crate::protocol::message::*;
-use crate::protocol::ports::{Network, SaveDone, Store};
-use crate::protocol::records::{Arrival, Exchanged, Host, Sample, Signal};
+use crate::protocol::message::{Envelope, Message, Packed, Peer};
+use crate::protocol::records::*;
+use crate::snapshot::layout::object;
 use crate::snapshot::manifest::{self, Content};
-use crate::sync::lock;
+use crate::testing::{Outside, turns, worker};
 use crate::transport::wire::{self, Frame};
-use crate::worker::state::{Worker, WorkerOptions};
 
 /// A program with two groups, a constant, fixed routes, a reduction, and a loop.
 fn plan() -> Arc<Plan> {
@@ -71,7 +68,7 @@ fn snapshot(plan: &Plan) -> (Manifest, BTreeMap<String, Bytes>) {
         let datasets = plan.saved_datasets(group).map(|dataset| {
             let content = [u64::from(index) + 3, 5].map(u64::to_le_bytes).concat();
             let part = Part::new(dataset, 2, &content);
-            objects.insert(crate::snapshot::layout::object(plan, dataset, index, 2), content.into());
+            objects.insert(object(plan, dataset, index, 2), content.into());
             part
         });
         datasets.collect()
@@ -105,7 +102,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
     };
     let mut bundle = Bundle::new(plan, 0);
     for dataset in 0..3 {
-        bundle.states[dataset] = Some(crate::dataflow::load::load_partition(plan, dataset, 0).unwrap());
+        bundle.states[dataset] = Some(load_partition(plan, dataset, 0).unwrap());
     }
     bundle.receive(plan, Arrival::Chunk { gather, source: 0, chunk: chunk() }).unwrap();
     let signals =
@@ -176,85 +173,6 @@ fn frames(plan: &Plan) -> Vec<Vec<u8>> {
     wire::encode_addresses(vec![(0, "host:1".into()), (1, "other:2".into())], &mut addresses);
     frames.push(addresses);
     frames
-}
-
-/// The network and store of a worker, which keep what it sends and saves.
-#[derive(Default)]
-struct Outside {
-    objects: Mutex<BTreeMap<String, Bytes>>,
-    saved: Mutex<Vec<Saved>>,
-    failure: Mutex<Option<JobError>>,
-    damaged: AtomicBool,
-}
-
-impl Outside {
-    fn new(objects: BTreeMap<String, Bytes>) -> Arc<Self> {
-        Arc::new(Self { objects: Mutex::new(objects), ..Self::default() })
-    }
-}
-
-impl Network for Outside {
-    fn send(&self, _: Peer, envelope: Envelope) {
-        wire::encode(&envelope, &mut Vec::new());
-        match envelope.message {
-            Message::Saved(saved) => lock(&self.saved).push(*saved),
-            Message::Failed(error) => *lock(&self.failure) = Some(error),
-            Message::Damaged { .. } => self.damaged.store(true, Ordering::Relaxed),
-            _ => {}
-        }
-    }
-}
-
-impl Store for Outside {
-    fn save(&self, objects: Vec<(String, Vec<u8>)>, done: SaveDone) {
-        lock(&self.objects).extend(objects.into_iter().map(|(name, bytes)| (name, bytes.into())));
-        done(Ok(()));
-    }
-
-    fn load(&self, object: &str) -> Result<Option<Bytes>, JobError> {
-        Ok(lock(&self.objects).get(object).cloned())
-    }
-}
-
-struct NoMeter;
-
-impl crate::worker::thread::Meter for NoMeter {
-    fn before(&mut self, _: u32, _: u32) {}
-    fn after(&mut self, _: u32, _: u32, _: u64, _: impl FnOnce() -> u64) {}
-    fn turn_begins(&mut self) {}
-    fn turn_ends(&mut self) -> u64 {
-        0
-    }
-    fn now_ns(&self) -> u64 {
-        0
-    }
-}
-
-/// Runs up to some turns of a worker.
-///
-/// # Panics
-/// If a kernel panicked.
-fn turns(worker: &Worker, outside: &Outside) {
-    let mut thread = crate::worker::thread::Thread::new(worker, 0, NoMeter);
-    for _ in 0..500 {
-        if !thread.work() {
-            break;
-        }
-    }
-    match &*lock(&outside.failure) {
-        Some(error @ JobError::Kernel { cause, .. }) if cause.contains("panicked") => panic!("{error}"),
-        _ => {}
-    }
-}
-
-/// Starts a worker of rank 0 that holds all bundles.
-fn worker(plan: &Arc<Plan>, outside: &Arc<Outside>, members: u32, snapshot: Option<Manifest>) -> Worker {
-    let options = WorkerOptions { rank: 0, threads: 1, snapshot_every: 1, memory_bytes: None };
-    let worker = Worker::new(plan.clone(), options, outside.clone(), Some(outside.clone() as Arc<dyn Store>));
-    let map = vec![Entry { worker: 0, version: 1 }; plan.bundles as usize];
-    let state = JobState { map, members: (0..members).collect(), version: 1, snapshot };
-    worker.handle(Peer::Controller, Envelope { generation: 1, message: Message::Begin(state.into()) });
-    worker
 }
 
 /// Frames as the mesh takes them, followed by what a worker and a controller do with their messages.
@@ -340,157 +258,4 @@ fn resealed(line: &[u8]) -> Vec<u8> {
         line.insert("checksum".into(), crc32fast::hash(&sealed).into());
     }
     serde_json::to_vec(&line).unwrap()
-}
-
-/// Returns the plans of all applications over small data.
-fn plans(folder: &std::path::Path) -> Vec<Arc<Plan>> {
-    let mut random = pellucid_fuzz::Random::new(5);
-    let table = folder.join("table.csv");
-    let rows: String =
-        (0..60).map(|row| format!("{},{},{}\n", random.below(90), random.below(70), row % 3 / 2)).collect();
-    std::fs::write(&table, format!("a,b,y\n{rows}")).unwrap();
-    let graph = folder.join("graph.el");
-    let edges: String = (0..200).map(|_| format!("{} {}\n", random.below(40), random.below(40))).collect();
-    std::fs::write(&graph, edges).unwrap();
-    let table = Arc::new(Table::open(&table).unwrap());
-    let mut plans = Vec::new();
-    for precision in [Precision::F64, Precision::F32] {
-        let common = (1e-9, 12, precision, Some(3));
-        let (tolerance, iterations, precision, partitions) = common;
-        for algorithm in [
-            logistic_regression::Algorithm::Lbfgs,
-            logistic_regression::Algorithm::GradientDescent { step: Some(0.1) },
-        ] {
-            let options = logistic_regression::Options {
-                label: "y".into(),
-                features: None,
-                l2: 0.1,
-                algorithm,
-                tolerance,
-                iterations,
-                precision,
-                partitions,
-            };
-            plans.push(logistic_regression::job(table.clone(), &options).unwrap().plan);
-        }
-        let init = kmeans::Init::PlusPlus { k: 4, seed: 1 };
-        let options = kmeans::Options { features: None, init, tolerance, iterations, precision, partitions };
-        plans.push(kmeans::job(table.clone(), &options).unwrap().plan);
-        let options =
-            pagerank::Options { damping: 0.85, tolerance, iterations, precision, partitions: Some(4) };
-        plans.push(pagerank::job(edges::read(&graph, None).unwrap(), &options).unwrap().plan);
-    }
-    plans
-}
-
-/// Returns the last snapshots of a plan, with the content of all objects.
-fn snapshots(plan: &Arc<Plan>) -> (Vec<Manifest>, BTreeMap<String, Bytes>) {
-    let outside = Outside::new(BTreeMap::new());
-    turns(&worker(plan, &outside, 1, None), &outside);
-    let mut by_epoch: BTreeMap<u64, Vec<Saved>> = BTreeMap::new();
-    lock(&outside.saved)
-        .drain(..)
-        .for_each(|saved| by_epoch.entry(saved.position.epoch).or_default().push(saved));
-    let whole = by_epoch.into_values().filter(|saved| saved.len() == plan.bundles as usize);
-    let manifests = whole.map(|mut saved| {
-        saved.sort_by_key(|saved| saved.bundle);
-        let (position, iteration) = (saved[0].position, saved[0].iteration);
-        Manifest { position, iteration, saved: saved.into_iter().map(|saved| saved.datasets).collect() }
-    });
-    let manifests: Vec<Manifest> = manifests.collect();
-    assert!(manifests.len() > 2, "{}: {} snapshots", plan.name, manifests.len());
-    let objects = std::mem::take(&mut *lock(&outside.objects));
-    (manifests, objects)
-}
-
-/// A part with a right checksum reaches its decoder, the check of the partition, and the kernels.
-#[test]
-fn damaged_snapshot() {
-    let folder = tempfile::tempdir().unwrap();
-    let plans = plans(folder.path());
-    let kept: Vec<_> = plans.iter().map(|plan| (plan, snapshots(plan))).collect();
-    let contents =
-        kept.iter().flat_map(|(_, (_, objects))| objects.values().map(|bytes| bytes.to_vec())).collect();
-    let numbers: [&[u8]; 4] = [&[0; 8], &[255; 8], &f64::NAN.to_le_bytes(), &1e300f64.to_le_bytes()];
-    let inputs = Inputs::binary(contents, &numbers);
-    fuzz("damaged_snapshot", |random| {
-        let (plan, (manifests, objects)) = random.pick(&kept);
-        let mut manifest = random.pick(manifests).clone();
-        let bundles = (0..plan.bundles).filter(|bundle| !manifest.saved[*bundle as usize].is_empty());
-        let bundle = *random.pick(&bundles.collect::<Vec<_>>());
-        let parts = &mut manifest.saved[bundle as usize];
-        let at = random.below(parts.len());
-        let part = &mut parts[at];
-        let name = crate::snapshot::layout::object(plan, part.dataset, plan.locate(bundle).1, part.epoch);
-        let mut content = objects[&name].to_vec();
-        inputs.damage(random, &mut content);
-        *part = Part::new(part.dataset, part.epoch, &content);
-        assert_eq!(manifest.check(plan), Ok(()));
-        let outside = Outside::new(objects.clone());
-        lock(&outside.objects).insert(name, content.into());
-        let worker = worker(plan, &outside, 1, Some(manifest));
-        turns(&worker, &outside);
-        lock(&outside.failure).is_none() && !outside.damaged.load(Ordering::Relaxed)
-    });
-}
-
-/// A bundle that another worker sends: all of its partitions reach decoders, checks and kernels.
-#[test]
-fn damaged_migration() {
-    let folder = tempfile::tempdir().unwrap();
-    let plans = plans(folder.path());
-    let kept: Vec<_> = plans.iter().map(|plan| (plan, snapshots(plan))).collect();
-    let states = |plan: &Arc<Plan>, manifest: &Manifest, objects: &BTreeMap<String, Bytes>, ix: u32| {
-        let (group, index) = plan.locate(ix);
-        let datasets = (0..plan.datasets.len())
-            .filter(|dataset| plan.groups[group as usize].datasets >> dataset & 1 == 1);
-        let state = |dataset: usize| {
-            let saved = manifest.saved[ix as usize].iter().find(|part| part.dataset == dataset as u32);
-            let content = saved.map(|part| {
-                &objects[&crate::snapshot::layout::object(plan, part.dataset, index, part.epoch)]
-            });
-            let content = content.cloned().map(Chunk::Encoded);
-            let load =
-                || Chunk::encoded(&*crate::dataflow::load::load_partition(plan, dataset, index).unwrap());
-            (dataset as u32, content.unwrap_or_else(load))
-        };
-        datasets.map(state).collect::<Vec<_>>()
-    };
-    let bytes = |chunk: &Chunk| {
-        let mut bytes = Vec::new();
-        chunk.encode(&mut bytes);
-        bytes
-    };
-    let mut contents = Vec::new();
-    for (plan, (manifests, objects)) in &kept {
-        for ix in 0..plan.bundles {
-            contents.extend(states(plan, &manifests[1], objects, ix).iter().map(|(_, chunk)| bytes(chunk)));
-        }
-    }
-    let inputs = Inputs::binary(contents, &[&[0; 8], &[255; 8], &f64::NAN.to_le_bytes()]);
-    fuzz("damaged_migration", |random| {
-        let (plan, (manifests, objects)) = random.pick(&kept);
-        let manifest = random.pick(manifests);
-        let ix = random.below(plan.bundles as usize) as u32;
-        let mut states = states(plan, manifest, objects, ix);
-        let at = random.below(states.len());
-        let mut content = bytes(&states[at].1);
-        inputs.damage(random, &mut content);
-        states[at].1 = Chunk::Encoded(content.into());
-        let mut bundle = Bundle::new(plan, ix);
-        (bundle.position, bundle.iteration) = (manifest.position, manifest.iteration);
-        let packed = Packed { states, ..Packed::pack(bundle, 3, Vec::new()) };
-        let message = Message::Install(packed.into());
-        assert_eq!(message.check(plan, Peer::Worker(1)), Ok(()));
-        let outside = Outside::new(objects.clone());
-        // All other bundles resume from the snapshot, and this one is expected from worker 1.
-        let here = worker(plan, &outside, 1, None);
-        let mut map = vec![Entry { worker: 0, version: 1 }; plan.bundles as usize];
-        map[ix as usize] = Entry { worker: 1, version: 2 };
-        let state = JobState { map, members: vec![0], version: 2, snapshot: Some(manifest.clone()) };
-        here.handle(Peer::Controller, Envelope { generation: 2, message: Message::Begin(state.into()) });
-        here.handle(Peer::Worker(1), Envelope { generation: 2, message });
-        turns(&here, &outside);
-        lock(&outside.failure).is_none()
-    });
 }

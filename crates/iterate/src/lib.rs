@@ -26,6 +26,8 @@ pub mod kernels;
 mod protocol;
 mod snapshot;
 mod sync;
+#[doc(hidden)]
+pub mod testing;
 mod tracing;
 mod transport;
 mod worker;
@@ -46,4 +48,5 @@ pub use drive::processes::{Cluster, WorkerSettings, control, work};
 pub use drive::simulator;
 pub use error::{Cause, JobError, KernelResult, ProgramError};
 pub use snapshot::store::Snapshots;
+pub use tracing::bandwidth::Bandwidth;
 pub use transport::invitation::Invitation;

@@ -1,4 +1,4 @@
-//! Fuzz tests of the files with a job's data: tables and graphs. `tests/run fuzz` runs them for longer.
+//! Fuzz tests of the files with a job's data (tables and graphs), and of the applications' partitions. `tests/run fuzz` runs them for longer.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,10 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use pellucid_fuzz::{Inputs, fuzz};
+use pellucid_iterate::Plan;
+use pellucid_iterate::applications::{Precision, kmeans, logistic_regression, pagerank};
 use pellucid_iterate::input::{InputError, Table, edges};
+use pellucid_iterate::testing::Finished;
 
 /// Reads all rows in two parts. A table that is read must have the rows that it claims.
 fn read(path: &Path) -> Result<(), InputError> {
@@ -106,4 +109,83 @@ fn damaged_parquet_graph() {
     let inputs = Inputs::binary(parquet_files(), &[b"PAR1", b"\xff\xff\xff\xff\x0f"]);
     let read = |path: &Path| edges::read(path, None).map(|_| ());
     fuzz_file("damaged_parquet_graph", "parquet", &inputs, read);
+}
+
+/// Returns the plans of all applications over small data.
+fn plans(folder: &Path) -> Vec<Arc<Plan>> {
+    let mut random = pellucid_fuzz::Random::new(5);
+    let table = folder.join("table.csv");
+    let rows: String =
+        (0..60).map(|row| format!("{},{},{}\n", random.below(90), random.below(70), row % 3 / 2)).collect();
+    fs::write(&table, format!("a,b,y\n{rows}")).unwrap();
+    let graph = folder.join("graph.el");
+    let edges: String = (0..200).map(|_| format!("{} {}\n", random.below(40), random.below(40))).collect();
+    fs::write(&graph, edges).unwrap();
+    let table = Arc::new(Table::open(&table).unwrap());
+    let mut plans = Vec::new();
+    for precision in [Precision::F64, Precision::F32] {
+        let common = (1e-9, 12, precision, Some(3));
+        let (tolerance, iterations, precision, partitions) = common;
+        for algorithm in [
+            logistic_regression::Algorithm::Lbfgs,
+            logistic_regression::Algorithm::GradientDescent { step: Some(0.1) },
+        ] {
+            let options = logistic_regression::Options {
+                label: "y".into(),
+                features: None,
+                l2: 0.1,
+                algorithm,
+                tolerance,
+                iterations,
+                precision,
+                partitions,
+            };
+            plans.push(logistic_regression::job(table.clone(), &options).unwrap().plan);
+        }
+        let init = kmeans::Init::PlusPlus { k: 4, seed: 1 };
+        let options = kmeans::Options { features: None, init, tolerance, iterations, precision, partitions };
+        plans.push(kmeans::job(table.clone(), &options).unwrap().plan);
+        let options =
+            pagerank::Options { damping: 0.85, tolerance, iterations, precision, partitions: Some(4) };
+        plans.push(pagerank::job(edges::read(&graph, None).unwrap(), &options).unwrap().plan);
+    }
+    plans
+}
+
+/// Runs all applications over small data.
+fn finished(folder: &Path) -> Vec<Finished> {
+    plans(folder).into_iter().map(Finished::run).collect()
+}
+
+/// A part with a right checksum reaches its decoder, the check of the partition, and the kernels.
+#[test]
+fn damaged_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let finished = finished(folder.path());
+    let contents = finished.iter().flat_map(Finished::saved_contents).collect();
+    let numbers: [&[u8]; 4] = [&[0; 8], &[255; 8], &f64::NAN.to_le_bytes(), &1e300f64.to_le_bytes()];
+    let inputs = Inputs::binary(contents, &numbers);
+    fuzz("damaged_snapshot", |random| {
+        let job = random.pick(&finished);
+        let target = job.saved_partition(&mut |bound| random.below(bound));
+        let mut content = job.content(target);
+        inputs.damage(random, &mut content);
+        job.resume(target, content)
+    });
+}
+
+/// A bundle that another worker sends: all of its partitions reach decoders, checks and kernels.
+#[test]
+fn damaged_migration() {
+    let folder = tempfile::tempdir().unwrap();
+    let finished = finished(folder.path());
+    let contents = finished.iter().flat_map(Finished::contents).collect();
+    let inputs = Inputs::binary(contents, &[&[0; 8], &[255; 8], &f64::NAN.to_le_bytes()]);
+    fuzz("damaged_migration", |random| {
+        let job = random.pick(&finished);
+        let target = job.any_partition(&mut |bound| random.below(bound));
+        let mut content = job.content(target);
+        inputs.damage(random, &mut content);
+        job.migrate(target, content)
+    });
 }

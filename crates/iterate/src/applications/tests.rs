@@ -4,7 +4,7 @@ use super::*;
 use crate::dataflow::data::Data;
 use crate::input::{Table, edges};
 use crate::kernels::random::Random;
-use crate::{RunOptions, run};
+use crate::{RunOptions, run, testing};
 use logistic_regression::Algorithm;
 use std::fs;
 use std::path::PathBuf;
@@ -313,11 +313,9 @@ fn partitions_of_other_lengths_are_refused() {
         (2, "solver", "invalid"),
         (2, "rows", "invalid"),
     ] {
-        let spec = plans[plan].datasets.iter().find(|spec| spec.name == name).expect("a dataset");
-        let loaded = (spec.load)(0).expect("loaded");
-        let mut bytes = Vec::new();
-        loaded.encode_any(&mut bytes);
-        assert!((spec.decode)(0, &bytes).is_ok(), "{name}");
+        let plan = &plans[plan];
+        let bytes = testing::load(plan, name);
+        assert_eq!(testing::decode(plan, name, &bytes), Ok(()), "{name}");
         // A table with no rows, a vector with a number more, and vertices that the graph does not have.
         let mut other = bytes.clone();
         match name {
@@ -334,8 +332,7 @@ fn partitions_of_other_lengths_are_refused() {
             }
             _ => other.extend([0; 8]),
         }
-        let error =
-            (spec.decode)(0, &other).err().unwrap_or_else(|| panic!("{name} was accepted")).to_string();
+        let error = testing::decode(plan, name, &other).expect_err(name).to_string();
         assert!(error.contains(expect) && error.contains("expected"), "{name}: {error}");
     }
 }

@@ -6,8 +6,8 @@ use pellucid_trace::Recorder;
 
 use crate::dataflow::outcome::Progress;
 use crate::drive::job_control::JobControl;
-use crate::kernels::bandwidth::Bandwidth;
 use crate::snapshot::store::Snapshots;
+use crate::tracing::bandwidth::Bandwidth;
 
 /// Options for running a job. The default is one worker thread per core, in this process.
 pub struct RunOptions {

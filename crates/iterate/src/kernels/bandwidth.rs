@@ -11,14 +11,7 @@ use std::io;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// A measured memory bandwidth.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bandwidth {
-    /// Number of threads reading concurrently.
-    pub threads: usize,
-    /// Bytes per second over all threads, in the fastest round.
-    pub bytes_per_s: f64,
-}
+pub use crate::Bandwidth;
 
 /// Measures the bandwidth by reading `bytes` of memory per thread, `rounds` times.
 ///

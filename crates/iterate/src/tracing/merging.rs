@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use pellucid_trace::record::{MachineIx, ResourceIx};
 
 use crate::error::JobError;
-use crate::kernels::bandwidth::Bandwidth;
 use crate::protocol::records::{Host, TraceBatch};
+use crate::tracing::bandwidth::Bandwidth;
 use crate::tracing::recording::Recording;
 
 /// Number of clock offsets kept: a few seconds, in which clocks drift by less than a message delay.

@@ -19,8 +19,8 @@ use pellucid_trace::{Recorder, record};
 use crate::clock;
 use crate::dataflow::plan::{Kind, Plan};
 use crate::error::JobError;
-use crate::kernels::bandwidth::Bandwidth;
 use crate::protocol::records::{Exchanged, Host, Sample};
+use crate::tracing::bandwidth::Bandwidth;
 use crate::tracing::sampling::Samples;
 
 impl Host {
