@@ -10,8 +10,8 @@ use std::hash::{DefaultHasher, Hasher};
 use std::ops::{Add, BitOr};
 use std::sync::Arc;
 
-use pellucid_iterate::kernels::pages::Pages;
 use pellucid_iterate::{Data, DataError};
+use pellucid_iterate_apps::kernels::pages::Pages;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

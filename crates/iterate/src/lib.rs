@@ -12,7 +12,6 @@
 //! bandwidth. It does not support SQL, data that must be streamed from disk in every iteration, or
 //! programs whose stages are unknown until they run.
 
-pub mod applications;
 mod clock;
 mod control;
 mod dataflow;
@@ -21,8 +20,6 @@ mod error;
 mod exec;
 #[cfg(test)]
 mod fuzz;
-pub mod input;
-pub mod kernels;
 mod protocol;
 mod snapshot;
 mod sync;

@@ -14,13 +14,13 @@ use crate::spark::Hosting;
 use crate::units::format_count;
 use clap::{Args, Subcommand, ValueEnum};
 use data::Data;
-use pellucid_iterate::applications::logistic_regression::Algorithm;
-use pellucid_iterate::applications::{ApplicationError, Finished, Job};
-use pellucid_iterate::applications::{kmeans, logistic_regression, pagerank};
-use pellucid_iterate::input::{InputError, Table, edges};
 use pellucid_iterate::{
     Cluster, Invitation, JobControl, JobError, Outcome, Plan, Progress, RunOptions, WorkerSettings,
 };
+use pellucid_iterate_apps::applications::logistic_regression::Algorithm;
+use pellucid_iterate_apps::applications::{ApplicationError, Finished, Job};
+use pellucid_iterate_apps::applications::{kmeans, logistic_regression, pagerank};
+use pellucid_iterate_apps::input::{InputError, Table, edges};
 use results::{Cost, Printable};
 use running::{Running, start};
 use std::path::{Path, PathBuf};

@@ -3,11 +3,11 @@
 use crate::failure::Failure;
 use arrow::array::{ArrayRef, Float64Array, StringArray, UInt32Array, UInt64Array};
 use pellucid_iterate::Outcome;
-use pellucid_iterate::applications::Finished;
-use pellucid_iterate::applications::kmeans::Clusters;
-use pellucid_iterate::applications::logistic_regression::Model;
-use pellucid_iterate::applications::pagerank::Ranks;
-use pellucid_iterate::input::results;
+use pellucid_iterate_apps::applications::Finished;
+use pellucid_iterate_apps::applications::kmeans::Clusters;
+use pellucid_iterate_apps::applications::logistic_regression::Model;
+use pellucid_iterate_apps::applications::pagerank::Ranks;
+use pellucid_iterate_apps::input::results;
 use pellucid_report::escaped;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};

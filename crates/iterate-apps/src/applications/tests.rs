@@ -1,11 +1,10 @@
 //! Compares applications with their definitions on small data, and bit for bit across numbers of threads.
 
 use super::*;
-use crate::dataflow::data::Data;
 use crate::input::{Table, edges};
 use crate::kernels::random::Random;
-use crate::{RunOptions, run, testing};
 use logistic_regression::Algorithm;
+use pellucid_iterate::{Data, RunOptions, run, testing};
 use std::fs;
 use std::path::PathBuf;
 use tempfile::TempDir;

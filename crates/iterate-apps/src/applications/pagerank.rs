@@ -10,12 +10,11 @@
 
 use super::partition::Shared;
 use super::{ApplicationError, Finished, Job, Precision, add, has_length, usage};
-use crate::dataflow::data::Data;
 use crate::input::InputError;
 use crate::input::edges::Graph;
 use crate::kernels::pagerank::Tiles;
 use crate::kernels::simd::Real;
-use crate::{Incoming, Outgoing, Program, Route};
+use pellucid_iterate::{Data, DataError, Incoming, Outgoing, Program, Route};
 use std::io;
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -327,8 +326,8 @@ where
         self.inverse.encode(out);
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, crate::DataError> {
-        let broken = || crate::DataError::new(format!("invalid ranks of {} bytes", bytes.len()));
+    fn decode(bytes: &[u8]) -> Result<Self, DataError> {
+        let broken = || DataError::new(format!("invalid ranks of {} bytes", bytes.len()));
         let (length, rest) = bytes.split_first_chunk().ok_or_else(broken)?;
         let length = u64::from_le_bytes(*length) as usize * size_of::<T>();
         let (ranks, inverse) = rest.split_at_checked(length).ok_or_else(broken)?;

@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Barrier;
 use std::time::Instant;
 
-pub use crate::Bandwidth;
+pub use pellucid_iterate::Bandwidth;
 
 /// Measures the bandwidth by reading `bytes` of memory per thread, `rounds` times.
 ///

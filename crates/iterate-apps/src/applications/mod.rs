@@ -14,11 +14,10 @@ pub mod pagerank;
 mod partition;
 mod solver;
 
-use crate::dataflow::data::{Data, DataError};
 use crate::input::InputError;
 use crate::kernels::rows::Rows;
 use crate::kernels::simd::Real;
-use crate::{JobError, Outcome, Plan, ProgramError};
+use pellucid_iterate::{Data, DataError, JobError, Outcome, Plan, ProgramError};
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Encodings of the kernels' partitions, equal to their bytes in memory.
 
-use crate::dataflow::data::{Data, DataError};
 use crate::kernels::kmeans::Candidate;
 use crate::kernels::pagerank::Tiles;
 use crate::kernels::rows::Rows;
 use crate::kernels::simd::Real;
+use pellucid_iterate::{Data, DataError};
 use std::sync::Arc;
 
 impl<T: Real> Data for Rows<T> {

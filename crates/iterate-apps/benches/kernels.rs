@@ -1,18 +1,18 @@
 //! Compares the time of the kernels' passes with the memory's limit: the time to read and sum the same bytes.
 //!
-//! Run `cargo bench -p pellucid-iterate --bench kernels [-- ROWS]` on an idle machine. Kernel and limit alternate
+//! Run `cargo bench -p pellucid-iterate-apps --bench kernels [-- ROWS]` on an idle machine. Kernel and limit alternate
 //! in rounds. Each line shows a kernel, the number of threads, the median ratio of pass to limit, and the range of
 //! the middle half of the rounds.
 
 use std::sync::Barrier;
 use std::time::Instant;
 
-use pellucid_iterate::kernels::bandwidth;
-use pellucid_iterate::kernels::kmeans::{Centers, assign};
-use pellucid_iterate::kernels::logistic::evaluate;
-use pellucid_iterate::kernels::random::Random;
-use pellucid_iterate::kernels::rows::Rows;
-use pellucid_iterate::kernels::simd::Real;
+use pellucid_iterate_apps::kernels::bandwidth;
+use pellucid_iterate_apps::kernels::kmeans::{Centers, assign};
+use pellucid_iterate_apps::kernels::logistic::evaluate;
+use pellucid_iterate_apps::kernels::random::Random;
+use pellucid_iterate_apps::kernels::rows::Rows;
+use pellucid_iterate_apps::kernels::simd::Real;
 
 const FEATURES: usize = 20;
 const CENTERS: usize = 10;

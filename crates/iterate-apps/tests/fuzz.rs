@@ -10,9 +10,9 @@ use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use pellucid_fuzz::{Inputs, fuzz};
 use pellucid_iterate::Plan;
-use pellucid_iterate::applications::{Precision, kmeans, logistic_regression, pagerank};
-use pellucid_iterate::input::{InputError, Table, edges};
 use pellucid_iterate::testing::Finished;
+use pellucid_iterate_apps::applications::{Precision, kmeans, logistic_regression, pagerank};
+use pellucid_iterate_apps::input::{InputError, Table, edges};
 
 /// Reads all rows in two parts. A table that is read must have the rows that it claims.
 fn read(path: &Path) -> Result<(), InputError> {

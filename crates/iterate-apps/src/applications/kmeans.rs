@@ -9,12 +9,11 @@
 //! precision; results are shifted back.
 
 use super::{ApplicationError, Finished, Job, Precision, add, has_length, has_shape, pack, unpack, usage};
-use crate::dataflow::data::{Data, DataError};
 use crate::input::Table;
 use crate::kernels::kmeans::{Candidate, Centers, MAX_CENTERS, assign, draw, inertia, squares};
 use crate::kernels::rows::Rows;
 use crate::kernels::simd::Real;
-use crate::{Cause, Dataset, Program};
+use pellucid_iterate::{Cause, Data, DataError, Dataset, Program};
 use std::sync::Arc;
 
 /// Number of rows whose mean becomes the origin.

@@ -6,7 +6,7 @@
 
 use super::lbfgs::Lbfgs;
 use super::{has_length, has_length_or_none, pack, unpack};
-use crate::dataflow::data::{Data, DataError};
+use pellucid_iterate::{Data, DataError};
 
 /// The status of a solver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use crate::input::{InputError, Table};
 use crate::kernels::logistic;
 use crate::kernels::rows::Rows;
 use crate::kernels::simd::Real;
-use crate::{Cause, Program};
+use pellucid_iterate::{Cause, Program};
 use std::sync::Arc;
 
 /// The optimisation algorithm.
