@@ -7,12 +7,12 @@
 
 pub mod bandwidth;
 pub mod kmeans;
-mod line;
 pub mod logistic;
 pub mod pagerank;
 pub mod pages;
 pub mod random;
 pub mod rows;
 pub mod simd;
+mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;

@@ -3,7 +3,7 @@
 //! Every intrinsic here needs its instruction set, which [`super::simd::run`] guarantees: the types are
 //! reachable only through it, inside functions compiled for these instructions.
 
-use super::simd::{Four, Line, Vector};
+use super::vector::{Four, Line, Vector};
 use std::arch::x86_64::*;
 
 /// 8 `f64` in two registers.
