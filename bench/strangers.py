@@ -24,7 +24,7 @@ AGAIN_S, SLOW_S = 1.0, 0.1
 # Connections that the decoy keeps, and its pause after each that it closes, as a job does.
 KEPT, REFUSAL_S = 64, 0.005
 # Starts of handshakes, without and with encryption, and the first bytes of a TLS handshake.
-SLOW = b"PLCDITR5\x00", b"PLCDITR5\x01\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+SLOW = b"PLCDITR6\x00", b"PLCDITR6\x01\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 LISTENING = "0A"
 
 

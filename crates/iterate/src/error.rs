@@ -106,8 +106,6 @@ pub enum JobError {
     Connection { peer: String, cause: String },
     /// An expected event did not happen in time.
     TimedOut { waited_for: String, limit: Duration },
-    /// The workers' total memory is too small.
-    Memory { needed_bytes: u64, available_bytes: u64 },
     /// The job was cancelled through its [`JobControl`](crate::JobControl).
     Cancelled,
     /// The requested result does not exist in this job.
@@ -147,11 +145,6 @@ impl fmt::Display for JobError {
             Self::TimedOut { waited_for, limit } => {
                 write!(f, "timed out after {:.1} s waiting for {waited_for}", limit.as_secs_f64())
             }
-            Self::Memory { needed_bytes, available_bytes } => write!(
-                f,
-                "the partitions need {needed_bytes} bytes but the workers have {available_bytes}; \
-                 add workers or memory"
-            ),
             Self::Cancelled => f.write_str("the job was cancelled"),
             Self::Result { dataset, cause } => write!(f, "result {dataset:?}: {cause}"),
         }

@@ -94,7 +94,6 @@ fn messages(plan: &Plan) -> Vec<Message> {
         number: 7,
         interval_ns: 100_000_000,
         threads: 1,
-        memory_bytes: Some(1 << 30),
         bundles: vec![(0, 5_000, 800), (1, 7_000, 900)],
         observed: BTreeMap::from([(1, (2, 1.5f64.to_bits()))]),
         iterations_ns: vec![5, 9, 20],

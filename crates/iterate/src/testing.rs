@@ -261,7 +261,7 @@ pub(crate) fn worker(
     members: u32,
     snapshot: Option<Manifest>,
 ) -> Worker {
-    let options = WorkerOptions { rank: 0, threads: 1, snapshot_every: 1, memory_bytes: None };
+    let options = WorkerOptions { rank: 0, threads: 1, snapshot_every: 1 };
     let worker = Worker::new(plan.clone(), options, outside.clone(), Some(outside.clone() as Arc<dyn Store>));
     let map = vec![Entry { worker: 0, version: 1 }; plan.bundles as usize];
     let state = JobState { map, members: (0..members).collect(), version: 1, snapshot };

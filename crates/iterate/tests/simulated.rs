@@ -206,66 +206,6 @@ fn load_balances_within_ten_iterations_of_a_slowdown() {
     assert!(last < 1.15 * ideal, "{last} ns per iteration at the end: the balance did not last");
 }
 
-/// A program with 16 bundles of a thousand numbers each, which wait for each other in every round.
-fn heavy() -> Arc<Plan> {
-    let mut program = Program::new("heavy");
-    let data = program.dataset("data", 16, |index| Ok(vec![u64::from(index); 1_000]));
-    let (local, part) =
-        (program.dataset("local", 16, |_| Ok(0u64)), program.dataset("part", 16, |_| Ok(0u64)));
-    let (count, total) =
-        (program.dataset("count", 1, |_| Ok(0u64)), program.dataset("total", 1, |_| Ok(0u64)));
-    program.repeat("rounds", |body| {
-        body.broadcast("count to all", count, local);
-        body.transform("compute", local, (data, part), |count, (data, part)| {
-            data.iter_mut().for_each(|number| *number = number.wrapping_mul(31));
-            *part = *count;
-            Ok(())
-        });
-        body.tree_reduce("total", part, total, |sum, next| *sum += *next);
-        body.transform("step", total, count, |_, count| {
-            *count += 1;
-            Ok(())
-        });
-        body.while_signal("again", count, |count| *count < 100);
-    });
-    program.output(data);
-    program.build().unwrap()
-}
-
-#[test]
-fn balancing_respects_memory_limits() {
-    let slow = |memory_bytes| Simulation {
-        workers: 2,
-        report_ns: 50_000_000,
-        balances: true,
-        memory_bytes,
-        cost_ns: Box::new(compute_costs),
-        events: vec![(0, Event::Slow(0, 3.0))],
-        ..Simulation::default()
-    };
-    let free = simulate(&heavy(), &slow(None)).unwrap();
-    assert!(free.bundles[&1] >= 11, "{:?}", free.bundles);
-    // Each worker has room for 9 of the 16 bundles.
-    let tight = simulate(&heavy(), &slow(Some(9 * 8_100))).unwrap();
-    assert!((9..=10).contains(&tight.bundles[&1]), "{:?}", tight.bundles);
-}
-
-#[test]
-fn job_fails_when_partitions_do_not_fit() {
-    let small = Simulation {
-        workers: 3,
-        report_ns: 10_000_000,
-        memory_bytes: Some(7 * 8_100),
-        cost_ns: Box::new(compute_costs),
-        ..Simulation::default()
-    };
-    let ran = simulate(&heavy(), &small).unwrap();
-    assert!(ran.bundles.values().all(|bundles| *bundles <= 8), "{:?}", ran.bundles);
-    let killed = Simulation { events: vec![(100_000_000, Event::Kill(1))], ..small };
-    let error = simulate(&heavy(), &killed).unwrap_err().to_string();
-    assert!(error.contains("add workers or memory"), "{error}");
-}
-
 #[test]
 fn controller_messages_do_not_grow_with_iterations() {
     for workers in [1, 10, 100, 1_000] {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::control::balance::{Balancer, Move};
-use crate::control::memory::Memory;
+use crate::control::placement::Sizes;
 use crate::dataflow::outcome::{Outcome, Progress};
 use crate::dataflow::plan::{BundleIx, Plan};
 use crate::error::JobError;
@@ -55,7 +55,7 @@ pub(crate) struct Controller {
     saving: BTreeMap<u64, BTreeMap<BundleIx, Saved>>,
     reports: BTreeMap<u32, Report>,
     balancer: Balancer,
-    memory: Memory,
+    sizes: Sizes,
     finished: BTreeSet<u32>,
     outputs_left: usize,
     outcome: Outcome,
@@ -90,7 +90,7 @@ impl Controller {
             saving: BTreeMap::new(),
             reports: BTreeMap::new(),
             balancer: Balancer::default(),
-            memory: Memory::default(),
+            sizes: Sizes::default(),
             finished: BTreeSet::new(),
             outputs_left: outputs(&plan),
             outcome: Outcome::new(&plan),
@@ -196,12 +196,11 @@ impl Controller {
         if left.is_empty() {
             return if self.restarts { self.regather() } else { self.fail(lost) };
         }
-        let mut room = self.memory.room(&self.map, &left);
+        let mut held = self.sizes.held(&self.map, &left);
         for (entry, bundle) in self.map.iter_mut().zip(0..).filter(|(entry, _)| entry.worker == worker) {
-            let Some(to) = room.take(bundle, |_| true) else {
-                return self.fail(self.memory.too_small(&left));
-            };
-            *entry = Entry { worker: to, version: entry.version + 1 };
+            if let Some(to) = held.place(bundle) {
+                *entry = Entry { worker: to, version: entry.version + 1 };
+            }
         }
         self.recoveries += 1;
         self.begin();
@@ -293,30 +292,14 @@ impl Controller {
             return;
         }
         self.reports.insert(report.worker, report.clone());
-        self.memory.report(&report);
+        self.sizes.report(&report);
         if !self.moving.is_empty() || !self.ended.is_empty() || self.phase != Phase::Running {
             return;
         }
         let members: Vec<u32> = self.members.iter().copied().collect();
         let may_take: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
-        match self.memory.relieve(report.worker, &self.map, &may_take) {
-            Ok(moves) if moves.is_empty() => {}
-            Ok(moves) => return self.migrate(&moves),
-            Err(error) => return self.fail(error),
-        }
         if self.balances && members.len() > 1 {
-            let mut moves = self.balancer.report(&self.plan, report, &members, &may_take);
-            if moves.is_empty() {
-                return;
-            }
-            let mut room = self.memory.room(&self.map, &may_take);
-            moves.retain(|to_move| {
-                let fits = room.fits(to_move.bundle, to_move.to);
-                if fits {
-                    room.put(to_move.bundle, to_move.to);
-                }
-                fits
-            });
+            let moves = self.balancer.report(&self.plan, report, &members, &may_take);
             self.migrate(&moves);
         }
     }
@@ -360,16 +343,11 @@ impl Controller {
 
     fn evacuate(&mut self, worker: u32) {
         let others: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
-        let mut room = self.memory.room(&self.map, &others);
-        let held = (0..).zip(&self.map).filter(|(_, entry)| entry.worker == worker);
-        let to = |(bundle, _)| Some(Move { bundle, from: worker, to: room.take(bundle, |_| true)? });
-        match held.map(to).collect::<Option<Vec<Move>>>() {
-            Some(moves) => self.migrate(&moves),
-            // The other workers have no room, so this one stays.
-            None => {
-                self.leaving.remove(&worker);
-            }
-        }
+        let mut held = self.sizes.held(&self.map, &others);
+        let leave = (0..).zip(&self.map).filter(|(_, entry)| entry.worker == worker);
+        let to = |(bundle, _)| Some(Move { bundle, from: worker, to: held.place(bundle)? });
+        let moves: Vec<Move> = leave.filter_map(to).collect();
+        self.migrate(&moves);
     }
 
     /// Requests a snapshot at the next iteration.

@@ -2,5 +2,5 @@
 
 pub(crate) mod balance;
 pub(crate) mod controller;
-pub(crate) mod memory;
+pub(crate) mod placement;
 pub(crate) mod summary;

@@ -49,7 +49,7 @@ pub fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, JobError
     let threads = options.threads.max(1);
     let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshot_every = options.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
-    let worker_options = WorkerOptions { rank: 0, threads, snapshot_every, memory_bytes: None };
+    let worker_options = WorkerOptions { rank: 0, threads, snapshot_every };
     let parts = store.clone().map(|store| store as Arc<dyn Store>);
     let worker = Worker::new(plan.clone(), worker_options, mailbox.clone(), parts);
     let snapshots = store.as_ref().map_or(Ok(Vec::new()), |store| store.resume(&plan))?;

@@ -77,8 +77,6 @@ pub struct WorkerSettings {
     pub bind: Option<String>,
     /// Snapshot settings, the same as the controller's. Each worker writes its own partitions.
     pub snapshots: Option<Snapshots>,
-    /// Memory available for partitions; `None` is unlimited. A job that does not fit fails with an error.
-    pub memory_bytes: Option<u64>,
     /// True if the job is traced: the worker then samples tasks, and counts messages and bytes.
     pub traced: bool,
     /// Maximum time without a message from the controller, which sends one per second.
@@ -92,7 +90,6 @@ impl Default for WorkerSettings {
             threads: 1,
             bind: None,
             snapshots: None,
-            memory_bytes: None,
             traced: false,
             wait_limit: Duration::from_secs(300),
         }
@@ -403,7 +400,7 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
     let store = settings.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshot_every = settings.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
     let threads = settings.threads.max(1);
-    let options = WorkerOptions { rank, threads, snapshot_every, memory_bytes: settings.memory_bytes };
+    let options = WorkerOptions { rank, threads, snapshot_every };
     let worker = Worker::new(plan.clone(), options, mesh.clone(), store.map(|store| store as Arc<dyn Store>));
     let samples = settings.traced.then(|| Arc::new(SampleBuffer::new(threads)));
     if let Some(samples) = &samples {

@@ -88,8 +88,6 @@ pub struct Simulation {
     pub balances: bool,
     /// Iterations between snapshots; 0 takes them only on [`Event::Snapshot`].
     pub snapshot_every: u32,
-    /// Memory of each worker; `None` is unlimited.
-    pub memory_bytes: Option<u64>,
     /// Core time of a task, by stage and partition.
     #[allow(clippy::type_complexity)]
     pub cost_ns: Box<dyn Fn(&str, u32) -> u64 + Send + Sync>,
@@ -110,7 +108,6 @@ impl Default for Simulation {
             report_ns: 0,
             balances: false,
             snapshot_every: 0,
-            memory_bytes: None,
             cost_ns: Box::new(|_, _| 1_000),
             events: Vec::new(),
             limit_ns: 20_000_000_000,
@@ -251,12 +248,7 @@ pub fn simulate(plan: &Arc<Plan>, simulation: &Simulation) -> Result<Simulated, 
     let shared = Arc::new(Mutex::new(Shared { slowness: vec![1.0; count as usize], ..Shared::default() }));
     let store = Arc::new(MemoryStore::default());
     let worker = |rank| {
-        let options = WorkerOptions {
-            rank,
-            threads: 1,
-            snapshot_every: simulation.snapshot_every,
-            memory_bytes: simulation.memory_bytes,
-        };
+        let options = WorkerOptions { rank, threads: 1, snapshot_every: simulation.snapshot_every };
         let network = Arc::new(SimulatedNetwork { from: Peer::Worker(rank), shared: shared.clone() });
         Worker::new(plan.clone(), options, network, Some(store.clone() as Arc<dyn Store>))
     };

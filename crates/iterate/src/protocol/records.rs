@@ -143,8 +143,6 @@ pub(crate) struct Report {
     /// Time since the last report.
     pub interval_ns: u64,
     pub threads: u32,
-    /// Memory available for partitions; `None` is unlimited.
-    pub memory_bytes: Option<u64>,
     /// True if a task is running now.
     pub running: bool,
     /// For each bundle on the worker: core time in tasks since the last report, in ns, and size in bytes.

@@ -21,7 +21,7 @@ use crate::transport::secret::random_bytes;
 use crate::transport::tunnel::{Encryption, Tunnel};
 
 /// First bytes of every connection, ending with the protocol version. One byte follows: 1 if the end encrypts, or 0.
-const MAGIC: [u8; 8] = *b"PLCDITR5";
+const MAGIC: [u8; 8] = *b"PLCDITR6";
 
 /// Time limit of a whole handshake.
 const LIMIT: Duration = Duration::from_secs(5);

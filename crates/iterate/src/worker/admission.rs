@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn program_limits_the_messages_that_wait() {
         let plan = plan(9);
-        let options = WorkerOptions { rank: 0, threads: 1, snapshot_every: 0, memory_bytes: None };
+        let options = WorkerOptions { rank: 0, threads: 1, snapshot_every: 0 };
         let worker = Worker::new(plan.clone(), options, Arc::new(Nowhere), None);
         worker.reset_owner(0, Entry { worker: 0, version: 1 });
         let limit = plan.max_arrivals(0);

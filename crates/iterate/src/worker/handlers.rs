@@ -329,7 +329,6 @@ impl Worker {
             number: if whole { u64::MAX } else { control.reports },
             interval_ns,
             threads: self.run_queues.len() as u32,
-            memory_bytes: self.options.memory_bytes,
             running: !self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst)),
             epoch: u64::MAX,
             iteration: u64::MAX,

@@ -29,8 +29,6 @@ pub(crate) struct WorkerOptions {
     pub threads: usize,
     /// Iterations between snapshots; 0 takes them only on request.
     pub snapshot_every: u32,
-    /// Memory available for partitions; `None` is unlimited.
-    pub memory_bytes: Option<u64>,
 }
 
 /// See the [module](self).
