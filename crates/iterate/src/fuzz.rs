@@ -20,7 +20,7 @@ use crate::protocol::records::*;
 use crate::snapshot::layout::object;
 use crate::snapshot::manifest::{self, Content};
 use crate::testing::{Outside, turns, worker};
-use crate::transport::wire::{self, Frame};
+use crate::transport::wire;
 
 /// A program with two groups, a constant, fixed routes, a reduction, and a loop.
 fn plan() -> Arc<Plan> {
@@ -148,6 +148,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
         Message::Finish,
         Message::Drain { members: vec![1] },
         Message::Stop,
+        Message::Addresses(vec![(0, "host:1".into()), (1, "other:2".into())]),
         Message::Report(report.clone().into()),
         Message::Trace(batch.into()),
         Message::Installed { bundle: 0, version: 1 },
@@ -167,11 +168,7 @@ fn frames(plan: &Plan) -> Vec<Vec<u8>> {
         wire::encode(&Envelope { generation: 1, message }, &mut frame);
         frame
     };
-    let mut frames: Vec<_> = messages(plan).into_iter().map(encode).collect();
-    let mut addresses = Vec::new();
-    wire::encode_addresses(vec![(0, "host:1".into()), (1, "other:2".into())], &mut addresses);
-    frames.push(addresses);
-    frames
+    messages(plan).into_iter().map(encode).collect()
 }
 
 /// Frames as the mesh takes them, followed by what a worker and a controller do with their messages.
@@ -204,9 +201,7 @@ fn damaged_message() {
             let Some((head, body)) = frame.split_first_chunk() else { continue };
             let Ok(length) = wire::length(head) else { continue };
             let Some(body) = body.get(..length) else { continue };
-            let Ok(Frame::Envelope(envelope)) = wire::decode(head, Bytes::copy_from_slice(body)) else {
-                continue;
-            };
+            let Ok(envelope) = wire::decode(head, Bytes::copy_from_slice(body)) else { continue };
             if envelope.message.check(&plan, peer).is_err() {
                 continue;
             }

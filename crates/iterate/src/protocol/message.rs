@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::dataflow::data::Chunk;
 use crate::dataflow::plan::{BundleIx, Instance};
 use crate::error::JobError;
@@ -25,20 +27,24 @@ pub(crate) struct Envelope {
     pub message: Message,
 }
 
-#[derive(Debug, Clone)]
+/// A message. The kinds that serde skips have a binary form (`transport/wire.rs`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// Worker to worker: an arrival that is the same for several bundles, each with the version of its map entry
     /// that the sender knows.
+    #[serde(skip)]
     Deliver { to: Vec<(BundleIx, u32)>, arrival: Arrival },
     /// Worker to worker: signals by epoch.
+    #[serde(skip)]
     Signals(Vec<(u64, Signal)>),
     /// Worker to worker: a bundle that the receiver takes over.
+    #[serde(skip)]
     Install(Box<Packed>),
     /// Worker to worker: the receiver has left the job, and the sender sends it nothing more.
     Drained,
 
     /// Controller to worker: start the job, or roll back and restart it.
-    Begin(Arc<JobState>),
+    Begin(#[serde(with = "shared")] Arc<JobState>),
     /// Controller to worker: changes of the partition map.
     Map(Vec<(BundleIx, Entry)>),
     /// Controller to worker: the workers in the job, and the version of this list.
@@ -56,10 +62,13 @@ pub(crate) enum Message {
     Drain { members: Vec<u32> },
     /// Controller to worker: stop immediately.
     Stop,
+    /// Controller to worker: the addresses that workers listen on. The transport handles it.
+    Addresses(Vec<(u32, String)>),
 
     /// Worker to controller: periodic report.
     Report(Box<Report>),
     /// Worker to controller: samples recorded since the last message, if the job is traced.
+    #[serde(skip)]
     Trace(Box<TraceBatch>),
     /// Worker to controller: a migrated bundle has arrived.
     Installed { bundle: BundleIx, version: u32 },
@@ -70,6 +79,7 @@ pub(crate) enum Message {
     /// Worker to controller: a bundle has reached the end of the program.
     Ended { bundle: BundleIx },
     /// Worker to controller: a partition of a result.
+    #[serde(skip)]
     Output { dataset: u32, partition: u32, content: Chunk },
     /// Worker to controller: all results were sent. This is the last message.
     Finished(Box<Report>),
@@ -100,4 +110,19 @@ pub(crate) struct Packed {
     pub states: Vec<(u32, Chunk)>,
     /// Signals that the receiver may not have.
     pub signals: Vec<(u64, Signal)>,
+}
+
+/// Serialization of a shared value as the value itself.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<T: Serialize, S: Serializer>(value: &Arc<T>, serializer: S) -> Result<S::Ok, S::Error> {
+        T::serialize(value, serializer)
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(input: D) -> Result<Arc<T>, D::Error> {
+        T::deserialize(input).map(Arc::new)
+    }
 }

@@ -60,6 +60,9 @@ impl Message {
             {
                 Err("only the controller sends such a message".into())
             }
+            Self::Addresses(_) if from != Peer::Controller => {
+                Err("only the controller sends addresses".into())
+            }
             Self::Deliver { to, arrival } => {
                 if to.len() > plan.bundles as usize {
                     return Err(format!("it is for {} bundles of {}", to.len(), plan.bundles));
@@ -103,6 +106,7 @@ impl Message {
             | Self::Finish
             | Self::Drain { .. }
             | Self::Stop
+            | Self::Addresses(_)
             | Self::Drained
             | Self::Damaged { .. }
             | Self::Unreachable { .. }

@@ -26,7 +26,7 @@ use crate::tracing::sampling::SampleBuffer;
 use crate::transport::handshake::{CONTROLLER, Identity, handshake};
 use crate::transport::secret::check_secret;
 use crate::transport::tunnel::{Encryption, Tunnel};
-use crate::transport::wire::{self, Frame};
+use crate::transport::wire;
 
 /// Number of queued bytes above which tasks wait.
 const MAX_QUEUED_BYTES: usize = 64 << 20;
@@ -278,7 +278,8 @@ impl Mesh {
     /// Sends a peer the addresses of all workers.
     pub fn send_addresses(&self, to: Peer, addresses: &BTreeMap<u32, String>) {
         let mut frame = Vec::new();
-        wire::encode_addresses(addresses.clone().into_iter().collect(), &mut frame);
+        let message = Message::Addresses(addresses.clone().into_iter().collect());
+        wire::encode(&Envelope { generation: 0, message }, &mut frame);
         self.send_frame(to, &frame);
     }
 
@@ -422,25 +423,26 @@ impl Mesh {
                 return Ok(());
             }
             let frame = input.split_to(wire::HEAD + length).freeze().split_off(wire::HEAD);
-            match wire::decode(&head, frame)? {
-                Frame::Envelope(envelope) => {
-                    let checked = envelope.message.check(&self.plan, peer);
-                    let handled = checked.and_then(|()| on_event(MeshEvent::Message(peer, envelope)));
-                    handled.map_err(|cause| format!("it sent an invalid message: {cause}"))?;
+            let envelope = wire::decode(&head, frame)?;
+            let checked = envelope.message.check(&self.plan, peer);
+            let handled = checked.and_then(|()| match envelope.message {
+                Message::Addresses(addresses) => {
+                    self.learn_addresses(addresses);
+                    Ok(())
                 }
-                Frame::Addresses(_) if peer != Peer::Controller => {
-                    return Err("it sent an invalid message: only the controller sends addresses".into());
-                }
-                Frame::Addresses(addresses) => {
-                    let own = host(&self.address);
-                    let here = addresses.iter().filter(|(_, address)| host(address) == own).count();
-                    self.local_workers.store(here.max(1), Ordering::Relaxed);
-                    let mut known = self.addresses.write().unwrap_or_else(PoisonError::into_inner);
-                    known.extend(addresses);
-                }
-            }
+                message => on_event(MeshEvent::Message(peer, Envelope { message, ..envelope })),
+            });
+            handled.map_err(|cause| format!("it sent an invalid message: {cause}"))?;
         }
         Ok(())
+    }
+
+    fn learn_addresses(&self, addresses: Vec<(u32, String)>) {
+        let own = host(&self.address);
+        let here = addresses.iter().filter(|(_, address)| host(address) == own).count();
+        self.local_workers.store(here.max(1), Ordering::Relaxed);
+        let mut known = self.addresses.write().unwrap_or_else(PoisonError::into_inner);
+        known.extend(addresses);
     }
 }
 

@@ -73,6 +73,7 @@ impl Worker {
             Message::Stop => self.stop(),
             // Duplicates, and messages that are not for a worker.
             Message::Begin(_)
+            | Message::Addresses(_)
             | Message::Report(_)
             | Message::Trace(_)
             | Message::Saved(_)
