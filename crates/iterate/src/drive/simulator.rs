@@ -318,7 +318,7 @@ impl Run<'_, '_> {
         self.result.elapsed_ns = self.now_ns;
         self.result.iterations_ns = std::mem::take(&mut lock(&self.shared).iterations_ns);
         for worker in self.workers {
-            self.result.bundles.insert(worker.rank(), lock(&worker.control).resident.len());
+            self.result.bundles.insert(worker.rank(), lock(&worker.control).migration.resident().len());
         }
         self.result.damages = std::mem::take(&mut self.controller.warnings);
         self.result.outcome = self.controller.into_outcome()?;
@@ -329,7 +329,7 @@ impl Run<'_, '_> {
         let limit = std::time::Duration::from_nanos(self.now_ns);
         let mut waited_for = format!("{waited_for}; {}", self.controller.describe());
         for worker in self.workers {
-            for &bundle in &lock(&worker.control).resident {
+            for &bundle in lock(&worker.control).migration.resident() {
                 if let Some(bundle) = &*worker.slot(bundle).bundle() {
                     waited_for += &format!("; worker {}: {}", worker.rank(), bundle.describe(&worker.plan));
                 }

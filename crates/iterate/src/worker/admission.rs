@@ -80,7 +80,7 @@ impl Worker {
                 within(control.reporters.len() - 1, MAX_WORKERS, "as reports of other workers")?;
             }
         }
-        let early = || lock(&self.control).early_arrivals.get(&bundle).map_or(0, Vec::len);
+        let early = || lock(&self.control).migration.kept(bundle);
         within(waiting.unwrap_or_else(early), limit, &format!("for bundle {bundle}"))
     }
 }
@@ -164,7 +164,7 @@ mod tests {
         let early = (limit, error(limit, "for bundle 0"));
         // A bundle on its way to this worker.
         assert_eq!(fill(&worker, 0, |_| chunk(&plan, 3)), early);
-        lock(&worker.control).early_arrivals.clear();
+        lock(&worker.control).migration.restart();
         // A bundle on this worker, whose turn does not come.
         worker.place(&mut lock(&worker.control), Box::new(Bundle::new(&plan, 0)), 1);
         assert_eq!(fill(&worker, 0, |_| chunk(&plan, MAX_LEAD)), early);

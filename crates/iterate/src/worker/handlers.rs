@@ -4,8 +4,8 @@
 //! versions, chunks by their instances, signals by their epochs, migrated bundles by the versions of their
 //! moves, and all messages by their generation.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use crate::dataflow::data::Chunk;
 use crate::dataflow::plan::BundleIx;
@@ -14,7 +14,8 @@ use crate::exec::bundle::Bundle;
 use crate::protocol::message::{Envelope, Message, Packed, Peer};
 use crate::protocol::records::{Entry, JobState, Report, Usage};
 use crate::sync::lock;
-use crate::worker::state::{Control, Iterations, Worker};
+use crate::worker::reporting::Iterations;
+use crate::worker::state::{Control, Worker};
 
 /// Maximum number of report intervals that a draining worker waits for the others' [`Message::Drained`].
 const MAX_DRAIN_REPORTS: u32 = 50;
@@ -48,10 +49,7 @@ impl Worker {
             }
             Message::Install(packed) => self.install(from, *packed),
             Message::Installed { bundle, version } => {
-                let mut control = lock(&self.control);
-                if control.in_flight.get(&bundle).is_some_and(|moved| moved.0 <= version) {
-                    control.in_flight.remove(&bundle);
-                }
+                lock(&self.control).migration.confirm(bundle, version);
             }
             Message::Map(entries) => self.change_map(&entries),
             Message::Members { version, members } => self.change_members(version, members),
@@ -66,7 +64,7 @@ impl Worker {
             Message::Drain { members } => self.start_drain(members),
             Message::Drained => {
                 if let Peer::Worker(worker) = from {
-                    lock(&self.control).drained_peers.insert(worker);
+                    lock(&self.control).membership.drained_by(worker);
                     self.stop_if_drained();
                 }
             }
@@ -116,20 +114,15 @@ impl Worker {
         self.run_queues.iter().for_each(|queue| queue.clear());
         self.reset_passed();
         self.snapshot_requested.store(false, Ordering::Release);
-        let before = self.set_members(job_state.version, job_state.members.clone()).unwrap_or_default();
+        let before = self.members.replace(job_state.version, job_state.members.clone()).unwrap_or_default();
         for &worker in before.iter().filter(|worker| !job_state.members.contains(worker)) {
             self.network.forget(worker);
         }
         let mut control = lock(&self.control);
-        control.early_arrivals.clear();
         control.reporters.clear();
-        control.leaving.clear();
-        control.in_flight.clear();
-        // Task counts start again from the snapshot.
-        control.departed = (0, 0);
-        control.busy_before.clear();
+        control.reporting.restart();
         *lock(&self.iterations) = Iterations::default();
-        let before = std::mem::take(&mut control.resident);
+        let before = control.migration.restart();
         for &bundle in before.iter().filter(|&&bundle| job_state.map[bundle as usize].worker != self.rank()) {
             let slot = self.slot(bundle);
             slot.reset(false);
@@ -141,8 +134,7 @@ impl Worker {
                 self.restart(&mut control, bundle, &job_state);
             }
         }
-        control.job_state = Some(job_state);
-        let resident = control.resident.clone();
+        let resident = control.migration.resident().to_vec();
         let deferred = std::mem::take(&mut control.deferred_messages);
         drop(control);
         let waits = self.paused.load(Ordering::SeqCst) || self.stopped.load(Ordering::SeqCst);
@@ -189,21 +181,11 @@ impl Worker {
         }
     }
 
-    /// Replaces the member list by a newer one and returns the old one, or `None` if `members` is outdated.
-    fn set_members(&self, version: u32, members: Vec<u32>) -> Option<Arc<Vec<u32>>> {
-        let mut known = self.members.write().unwrap_or_else(PoisonError::into_inner);
-        if known.0 > version {
-            return None;
-        }
-        known.0 = version;
-        Some(std::mem::replace(&mut known.1, Arc::new(members)))
-    }
-
     /// Updates the member list and sends new members the known signals, which they have missed.
     fn change_members(&self, version: u32, members: Vec<u32>) {
-        let Some(before) = self.set_members(version, members.clone()) else { return };
-        let draining_peers = before.iter().filter(|worker| !members.contains(worker));
-        lock(&self.control).draining_peers.extend(draining_peers);
+        let Some(before) = self.members.replace(version, members.clone()) else { return };
+        let leavers = before.iter().copied().filter(|worker| !members.contains(worker));
+        lock(&self.control).membership.add_leavers(leavers);
         let known = self.signals.known();
         for worker in members.into_iter().filter(|worker| !before.contains(worker)) {
             self.send(Peer::Worker(worker), Message::Signals(known.clone()));
@@ -213,7 +195,7 @@ impl Worker {
     /// Starts draining this worker after it has left the job. Others may still send to it until they learn that it
     /// left, so it forwards messages until all of them have sent [`Message::Drained`].
     fn start_drain(&self, members: Vec<u32>) {
-        lock(&self.control).drain = Some((members.into_iter().collect(), 0));
+        lock(&self.control).membership.start_drain(members);
         self.stop_if_drained();
     }
 
@@ -222,25 +204,16 @@ impl Worker {
     /// worker itself began to drain, or `None` if it does not.
     fn notify_drained(&self) -> Option<u32> {
         let mut control = lock(&self.control);
-        let draining_peers = std::mem::take(&mut control.draining_peers);
         let holds = |worker: u32| (0..self.plan.bundles).any(|bundle| self.owner(bundle).worker == worker);
-        let (waiting, drained) = draining_peers.into_iter().partition::<Vec<_>, _>(|&worker| holds(worker));
-        control.draining_peers = waiting;
-        let drain = control.drain.as_mut().map(|(_, reports)| {
-            *reports += 1;
-            *reports
-        });
+        let (leavers, drain) = (control.membership.take_leavers(holds), control.membership.count_report());
         drop(control);
-        drained.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Drained));
+        leavers.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Drained));
         drain
     }
 
     fn stop_if_drained(&self) {
-        let control = lock(&self.control);
-        let ends =
-            control.drain.as_ref().is_some_and(|(members, _)| members.is_subset(&control.drained_peers));
-        drop(control);
-        if ends {
+        let is_drained = lock(&self.control).membership.is_drained();
+        if is_drained {
             self.stop();
         }
     }
@@ -252,7 +225,7 @@ impl Worker {
         if !slot.is_resident() || slot.version.load(Ordering::Acquire) >= to.version {
             return;
         }
-        control.leaving.insert(bundle, to);
+        control.migration.request(bundle, to);
         slot.migration_requested.store(true, Ordering::Release);
         drop(control);
         self.notify(bundle);
@@ -278,7 +251,7 @@ impl Worker {
         };
         let tasks = bundle.tasks;
         self.set_owner(ix, Entry { worker: self.rank(), version });
-        control.departed.0 = control.departed.0.wrapping_sub(tasks);
+        control.reporting.arrive(tasks);
         self.place(&mut control, Box::new(bundle), version);
         drop(control);
         self.notify(ix);
@@ -295,7 +268,7 @@ impl Worker {
             return;
         }
         self.send_trace();
-        let resident = lock(&self.control).resident.clone();
+        let resident = lock(&self.control).migration.resident().to_vec();
         let report = self.report(0, true);
         let alone = self.members().len() == 1;
         for bundle in resident {
@@ -322,31 +295,30 @@ impl Worker {
     /// Returns this worker's report; `interval_ns` is the time since the last one, and `whole` marks the final one.
     pub fn report(&self, interval_ns: u64, whole: bool) -> Report {
         let mut control = lock(&self.control);
-        control.reports += 1;
+        let (number, departed) = (control.reporting.count(), control.reporting.departed());
         let iterations = lock(&self.iterations);
         let spent = |of: fn(&Usage) -> u64| of(&iterations.last) - of(&iterations.first);
         let mut report = Report {
             worker: self.rank(),
-            number: if whole { u64::MAX } else { control.reports },
+            number: if whole { u64::MAX } else { number },
             interval_ns,
             threads: self.run_queues.len() as u32,
             running: !self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst)),
             epoch: u64::MAX,
             iteration: u64::MAX,
-            tasks: control.departed.0,
-            busy_ns: control.departed.1,
+            tasks: departed.tasks,
+            busy_ns: departed.busy_ns,
             observed: lock(&self.observed).clone(),
             iterations_ns: if whole { iterations.at_ns.clone() } else { Vec::new() },
             iterating: Usage { busy_ns: spent(|spent| spent.busy_ns), tasks: spent(|spent| spent.tasks) },
             ..Report::default()
         };
         drop(iterations);
-        for bundle in control.resident.clone() {
+        for bundle in control.migration.resident().to_vec() {
             let slot = self.slot(bundle);
             let busy = slot.busy_ns.load(Ordering::Relaxed);
-            let before = control.busy_before.insert(bundle, busy).unwrap_or(0);
             let size = slot.size_bytes.load(Ordering::Relaxed);
-            report.bundles.push((bundle, busy.saturating_sub(before), size));
+            report.bundles.push((bundle, control.reporting.spent_ns(bundle, busy), size));
             report.epoch = report.epoch.min(slot.epoch.load(Ordering::Relaxed));
             report.iteration = report.iteration.min(slot.iteration.load(Ordering::Relaxed));
             report.tasks = report.tasks.wrapping_add(slot.tasks.load(Ordering::Relaxed));

@@ -2,6 +2,9 @@
 
 pub(crate) mod admission;
 pub(crate) mod handlers;
+pub(crate) mod membership;
+pub(crate) mod migration;
+pub(crate) mod reporting;
 pub(crate) mod state;
 pub(crate) mod thread;
 pub(crate) mod threads;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::dataflow::plan::{BundleIx, Plan};
 use crate::error::JobError;
@@ -18,9 +18,12 @@ use crate::exec::slot::Slot;
 use crate::protocol::limits::{EPOCH_REPORT_INTERVAL, WINDOW};
 use crate::protocol::message::{Envelope, Message, Peer};
 use crate::protocol::ports::{Network, Store};
-use crate::protocol::records::{Arrival, Entry, JobState, Signal, Usage};
+use crate::protocol::records::{Arrival, Entry, Signal, Usage};
 use crate::sync::lock;
 use crate::tracing::sampling::SampleBuffer;
+use crate::worker::membership::{Members, Membership};
+use crate::worker::migration::Migration;
+use crate::worker::reporting::{Iterations, Reporting};
 
 /// Configuration of a worker.
 #[derive(Clone)]
@@ -41,8 +44,7 @@ pub(crate) struct Worker {
     pub signals: Signals,
     pub run_queues: Box<[RunQueue]>,
     pub generation: AtomicU32,
-    /// The member list, with its version.
-    pub members: RwLock<(u32, Arc<Vec<u32>>)>,
+    pub members: Members,
     pub control: Mutex<Control>,
     pub network: Arc<dyn Network>,
     pub store: Option<Arc<dyn Store>>,
@@ -65,40 +67,16 @@ pub(crate) struct Worker {
     pub max_deferred: OnceLock<usize>,
 }
 
-/// Times at which signals of outermost loops were computed, and the worker's usage at the first and the last.
-#[derive(Default)]
-pub(crate) struct Iterations {
-    pub at_ns: Vec<u64>,
-    pub first: Usage,
-    pub last: Usage,
-}
-
 /// State used only by message handlers and by rare events in a bundle's life.
 #[derive(Default)]
 pub(crate) struct Control {
-    /// Arrivals for bundles that have not arrived yet.
-    pub early_arrivals: BTreeMap<BundleIx, Vec<Arrival>>,
-    /// Bundles that must leave, with their new map entries.
-    pub leaving: BTreeMap<BundleIx, Entry>,
-    /// Bundles that left and whose arrival is not confirmed: version and epoch.
-    pub in_flight: BTreeMap<BundleIx, (u32, u64)>,
+    pub membership: Membership,
+    pub migration: Migration,
+    pub reporting: Reporting,
     /// Messages of future generations, by sender.
     pub deferred_messages: BTreeMap<Peer, Vec<Envelope>>,
     /// Workers that have reported their progress to bundles here.
     pub reporters: BTreeSet<u32>,
-    pub resident: Vec<BundleIx>,
-    /// The state that the job started from, for bundles that must be loaded.
-    pub job_state: Option<Arc<JobState>>,
-    pub reports: u64,
-    pub busy_before: BTreeMap<BundleIx, u64>,
-    /// Tasks and core time of bundles that left.
-    pub departed: (u64, u64),
-    /// Workers that left the job and to which [`Message::Drained`] was not sent yet.
-    pub draining_peers: Vec<u32>,
-    /// Workers that have sent [`Message::Drained`].
-    pub drained_peers: BTreeSet<u32>,
-    /// Once this worker has left: the workers whose [`Message::Drained`] it awaits, and the reports since then.
-    pub drain: Option<(BTreeSet<u32>, u32)>,
 }
 
 impl Worker {
@@ -115,7 +93,7 @@ impl Worker {
             signals: Signals::new(),
             run_queues: (0..options.threads.max(1)).map(|_| RunQueue::new()).collect(),
             generation: AtomicU32::new(0),
-            members: RwLock::new((0, Arc::new(Vec::new()))),
+            members: Members::default(),
             control: Mutex::new(Control::default()),
             network,
             store,
@@ -212,7 +190,7 @@ impl Worker {
         };
         let owner = self.owner(to);
         if owner.worker == self.rank() || version > owner.version {
-            control.early_arrivals.entry(to).or_default().push(arrival);
+            control.migration.keep(to, arrival);
         } else {
             drop(control);
             let to = vec![(to, owner.version)];
@@ -255,7 +233,7 @@ impl Worker {
     }
 
     pub fn members(&self) -> Arc<Vec<u32>> {
-        self.members.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+        self.members.get()
     }
 
     /// Returns whether the signal of an epoch may be published, given the epochs that each worker has passed.
@@ -282,9 +260,12 @@ impl Worker {
     /// [`EPOCH_REPORT_INTERVAL`] epochs. `again` repeats the last report.
     pub fn report_passed(&self, again: bool) {
         let control = lock(&self.control);
-        let resident = control.resident.iter().map(|&bundle| self.slot(bundle).epoch.load(Ordering::Acquire));
-        let in_flight = control.in_flight.values().map(|&(_, epoch)| epoch);
-        let Some(behind) = resident.chain(in_flight).min() else { return };
+        let resident = control
+            .migration
+            .resident()
+            .iter()
+            .map(|&bundle| self.slot(bundle).epoch.load(Ordering::Acquire));
+        let Some(behind) = resident.chain(control.migration.epochs_in_flight()).min() else { return };
         let behind = behind / EPOCH_REPORT_INTERVAL * EPOCH_REPORT_INTERVAL;
         let before = self.reported_epoch.fetch_max(behind, Ordering::AcqRel);
         if before < behind || again {
@@ -314,12 +295,9 @@ impl Worker {
         *slot.bundle() = Some(bundle);
         let mut inbox = lock(&slot.inbox);
         inbox.resident = true;
-        inbox.arrivals.extend(control.early_arrivals.remove(&ix).unwrap_or_default());
+        inbox.arrivals.extend(control.migration.arrive(ix));
         drop(inbox);
         slot.has_mail();
-        if !control.resident.contains(&ix) {
-            control.resident.push(ix);
-        }
     }
 
     /// Fails the job with an error and stops this worker.

@@ -16,7 +16,7 @@ use crate::exec::slot::Slot;
 use crate::protocol::limits::EPOCH_REPORT_INTERVAL;
 use crate::protocol::message::{Envelope, Message, Packed, Peer};
 use crate::protocol::ports::Store;
-use crate::protocol::records::{Arrival, Part, Saved, Signal};
+use crate::protocol::records::{Arrival, Part, Saved, Signal, Usage};
 use crate::snapshot::layout::object;
 use crate::sync::lock;
 use crate::worker::state::Worker;
@@ -337,7 +337,7 @@ impl Worker {
     pub fn depart(&self, slot: &Slot, mut bundle: Box<Bundle>) -> Option<Box<Bundle>> {
         let mut control = lock(&self.control);
         slot.migration_requested.store(false, Ordering::Release);
-        let Some(to) = control.leaving.remove(&bundle.ix) else { return Some(bundle) };
+        let Some(to) = control.migration.take_request(bundle.ix) else { return Some(bundle) };
         let mut inbox = lock(&slot.inbox);
         inbox.resident = false;
         let arrivals = std::mem::take(&mut inbox.arrivals);
@@ -350,11 +350,9 @@ impl Worker {
             }
         }
         self.set_owner(bundle.ix, to);
-        control.resident.retain(|&ix| ix != bundle.ix);
-        control.in_flight.insert(bundle.ix, (to.version, bundle.position.epoch));
-        control.departed.0 = control.departed.0.wrapping_add(bundle.tasks);
-        control.departed.1 += slot.busy_ns.swap(0, Ordering::Relaxed);
-        control.busy_before.remove(&bundle.ix);
+        control.migration.depart(bundle.ix, to.version, bundle.position.epoch);
+        let busy_ns = slot.busy_ns.swap(0, Ordering::Relaxed);
+        control.reporting.depart(bundle.ix, Usage { busy_ns, tasks: bundle.tasks });
         drop(control);
         let packed = Packed::pack(*bundle, to.version, self.signals.known());
         self.send(Peer::Worker(to.worker), Message::Install(Box::new(packed)));
