@@ -19,7 +19,7 @@ use crate::sync::lock;
 use crate::tracing::recording::LocalTrace;
 use crate::tracing::sampling::Sampler;
 use crate::worker::state::{Worker, WorkerOptions};
-use crate::worker::threads::{ClockMeter, drive};
+use crate::worker::threads::{ClockMeter, drive, settle};
 
 /// Maximum time between two rounds of the controller.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -110,11 +110,11 @@ fn serve(
         for (to, envelope) in messages {
             match to {
                 Peer::Controller => controller.handle(0, envelope),
-                Peer::Worker(_) => worker.handle(Peer::Worker(0), envelope),
+                Peer::Worker(_) => settle(worker, worker.handle(Peer::Worker(0), envelope)),
             }
         }
         for (_, envelope) in std::mem::take(&mut controller.out) {
-            worker.handle(Peer::Controller, envelope);
+            settle(worker, worker.handle(Peer::Controller, envelope));
         }
         commit(controller, store);
         state.apply_requests(controller, &control);

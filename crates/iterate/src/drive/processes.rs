@@ -31,7 +31,7 @@ use crate::transport::handshake::CONTROLLER;
 use crate::transport::invitation::Invitation;
 use crate::transport::mesh::{CLOSED, Mesh, MeshEvent};
 use crate::worker::state::{Worker, WorkerOptions};
-use crate::worker::threads::{ClockMeter, Io, drive};
+use crate::worker::threads::{ClockMeter, Io, drive, settle};
 
 /// Interval of the controller's heartbeats to workers.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -367,7 +367,7 @@ impl Io for WorkerIo<'_> {
 impl WorkerIo<'_> {
     fn handle(&self, event: MeshEvent) {
         match event {
-            MeshEvent::Message(from, envelope) => self.worker.handle(from, envelope),
+            MeshEvent::Message(from, envelope) => settle(self.worker, self.worker.handle(from, envelope)),
             // A worker cannot continue without its controller.
             MeshEvent::Lost(Peer::Controller, cause) => {
                 if cause != CLOSED {

@@ -376,7 +376,9 @@ impl Run<'_, '_> {
                         let peer = format!("{from:?}");
                         return self.controller.fail(JobError::Connection { peer, cause });
                     }
-                    worker.handle(from, *envelope);
+                    // A simulated thread runs no turn meanwhile.
+                    let waiting = worker.handle(from, *envelope);
+                    debug_assert!(waiting.is_none());
                     self.wake(to);
                 }
             }

@@ -2,10 +2,11 @@
 //!
 //! Every handler is idempotent and tolerates delayed and reordered messages: map entries are ordered by their
 //! versions, chunks by their instances, signals by their epochs, migrated bundles by the versions of their
-//! moves, and all messages by their generation.
+//! moves, and all messages by their generation. A handler neither sleeps nor reads a clock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::dataflow::data::Chunk;
 use crate::dataflow::plan::BundleIx;
@@ -20,20 +21,33 @@ use crate::worker::state::{Control, Worker};
 /// Maximum number of report intervals that a draining worker waits for the others' [`Message::Drained`].
 const MAX_DRAIN_REPORTS: u32 = 50;
 
+/// Messages that wait until no thread of the worker runs a turn, the oldest first. Only the first needs it; the others
+/// must not overtake it.
+pub(crate) struct Waiting(Vec<(Peer, Envelope)>);
+
 impl Worker {
-    /// Handles a message.
-    pub fn handle(&self, from: Peer, envelope: Envelope) {
+    /// Handles a message. Threads that run turns must first end them if it starts, restarts or ends the job: it is then
+    /// returned, for [`Worker::resume`].
+    pub fn handle(&self, from: Peer, envelope: Envelope) -> Option<Waiting> {
         let here = self.generation.load(Ordering::Acquire);
         if envelope.generation < here {
-            return;
+            return None;
+        }
+        let needs_quiet = match envelope.message {
+            Message::Begin(_) => envelope.generation > here,
+            Message::Finish => envelope.generation == here,
+            _ => false,
+        };
+        if needs_quiet && !self.is_quiet() {
+            return Some(Waiting(vec![(from, envelope)]));
         }
         if envelope.generation > here {
             match envelope.message {
-                Message::Begin(job_state) => self.begin(envelope.generation, job_state),
+                Message::Begin(job_state) => return self.begin(envelope.generation, job_state),
                 Message::Stop => self.stop(),
                 _ => lock(&self.control).deferred_messages.entry(from).or_default().push(envelope),
             }
-            return;
+            return None;
         }
         match envelope.message {
             Message::Deliver { to, arrival } => {
@@ -82,33 +96,43 @@ impl Worker {
             | Message::Unreachable { .. }
             | Message::Failed(_) => {}
         }
+        None
     }
 
-    /// Waits until no thread runs a turn. Returns false if that takes over 60 s.
-    fn quiesce(&self) -> bool {
-        self.interrupt.store(true, Ordering::SeqCst);
-        let mut left = 60_000;
-        while !self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst)) {
-            if left == 0 {
-                return false;
-            }
-            left -= 1;
-            std::thread::sleep(std::time::Duration::from_millis(1));
+    /// Handles messages that waited, as [`Worker::handle`].
+    pub fn resume(&self, waiting: Waiting) -> Option<Waiting> {
+        let mut rest = None;
+        for (from, envelope) in waiting.0 {
+            self.handle_after(&mut rest, from, envelope);
         }
-        true
+        rest
+    }
+
+    /// Handles a message, or adds it to those that wait.
+    fn handle_after(&self, waiting: &mut Option<Waiting>, from: Peer, envelope: Envelope) {
+        match waiting {
+            Some(waiting) => waiting.0.push((from, envelope)),
+            None => *waiting = self.handle(from, envelope),
+        }
+    }
+
+    /// Gives up on messages that waited for `limit`.
+    pub fn give_up(&self, waiting: &Waiting, limit: Duration) {
+        if let Some((_, Envelope { message: Message::Begin(_), .. })) = waiting.0.first() {
+            let waited_for = "a task to finish before the rollback".into();
+            self.fail(JobError::TimedOut { waited_for, limit });
+        }
+    }
+
+    /// Returns whether no thread runs a turn. If some do, asks them to end it.
+    fn is_quiet(&self) -> bool {
+        self.interrupt.store(true, Ordering::SeqCst);
+        self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst))
     }
 
     /// Starts the job, or rolls back and restarts it (§3.3). Bundles on this worker keep the partitions that have
     /// not changed since the snapshot; the rest is loaded in a bundle's first turn.
-    fn begin(&self, generation: u32, job_state: Arc<JobState>) {
-        if !self.quiesce() {
-            let limit = std::time::Duration::from_secs(60);
-            self.fail(JobError::TimedOut {
-                waited_for: "a task to finish before the rollback".into(),
-                limit,
-            });
-            return;
-        }
+    fn begin(&self, generation: u32, job_state: Arc<JobState>) -> Option<Waiting> {
         self.generation.store(generation, Ordering::Release);
         self.signals.clear();
         self.run_queues.iter().for_each(|queue| queue.clear());
@@ -144,6 +168,7 @@ impl Worker {
         }
         // The bundles that compute signals must learn that every bundle has reached the snapshot.
         self.report_passed(true);
+        let mut waiting = None;
         for (from, envelopes) in deferred {
             for envelope in envelopes {
                 if let (Err(cause), Peer::Worker(worker)) = (self.admit(from, &envelope), from) {
@@ -151,10 +176,11 @@ impl Worker {
                     self.send(Peer::Controller, Message::Unreachable { worker, cause });
                     break;
                 }
-                self.handle(from, envelope);
+                self.handle_after(&mut waiting, from, envelope);
             }
         }
         self.wake_all();
+        waiting
     }
 
     /// Places a bundle at the position that the job restarts from.
@@ -264,9 +290,6 @@ impl Worker {
     /// Sends the results. With other workers, one of which may still be lost, partitions are copied; a worker that
     /// is alone gives them away.
     fn finish(&self) {
-        if !self.quiesce() {
-            return;
-        }
         self.send_trace();
         let resident = lock(&self.control).migration.resident().to_vec();
         let report = self.report(0, true);

@@ -6,16 +6,20 @@
 //! has work.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::dataflow::plan::BundleIx;
 use crate::tracing::sampling::Sampler;
+use crate::worker::handlers::Waiting;
 use crate::worker::state::Worker;
 use crate::worker::thread::{Meter, Thread};
 
 /// Time that a thread with its own core spins for work before it sleeps.
 const SPIN_NS: u64 = 20_000;
+
+/// Maximum time to wait for the ends of turns.
+const TURN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Maximum length of a sleep; bounds the delay of a missed wake-up.
 const MAX_SLEEP: Duration = Duration::from_millis(10);
@@ -68,6 +72,18 @@ impl Meter for ClockMeter<'_> {
 
     fn now_ns(&self) -> u64 {
         clock::nanoseconds(clock::ticks())
+    }
+}
+
+/// Waits until the worker has handled all messages, because its threads have ended their turns.
+pub(crate) fn settle(worker: &Worker, mut waiting: Option<Waiting>) {
+    let started = Instant::now();
+    while let Some(messages) = waiting {
+        if started.elapsed() >= TURN_LIMIT {
+            return worker.give_up(&messages, TURN_LIMIT);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        waiting = worker.resume(messages);
     }
 }
 
