@@ -10,6 +10,7 @@ use crate::Program;
 use crate::control::controller::Controller;
 use crate::dataflow::data::Chunk;
 use crate::dataflow::exchange::Outgoing;
+use crate::dataflow::index::StatementIx;
 use crate::dataflow::load::load_partition;
 use crate::dataflow::plan::{Instance, Kind, Plan};
 use crate::dataflow::routes::Route;
@@ -55,8 +56,8 @@ fn plan() -> Arc<Plan> {
     program.build().unwrap()
 }
 
-fn find(plan: &Plan, of: impl Fn(&Kind) -> bool) -> u32 {
-    plan.statements.iter().position(|statement| of(&statement.kind)).unwrap() as u32
+fn find(plan: &Plan, of: impl Fn(&Kind) -> bool) -> StatementIx {
+    plan.statements.find(|statement| of(&statement.kind)).unwrap()
 }
 
 /// Returns a snapshot of the plan, with the content of its objects.
@@ -95,7 +96,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
         interval_ns: 100_000_000,
         threads: 1,
         bundles: vec![(0, 5_000, 800), (1, 7_000, 900)],
-        observed: BTreeMap::from([(1, (2, 1.5f64.to_bits()))]),
+        observed: BTreeMap::from([(StatementIx(1), (2, 1.5f64.to_bits()))]),
         iterations_ns: vec![5, 9, 20],
         ..Report::default()
     };
@@ -111,7 +112,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
     packed.written_before = vec![(2, 3)];
     packed.passed = vec![(1, 2)];
     let sample = Sample {
-        statement: 1,
+        statement: StatementIx(1),
         bundle: 0,
         iteration: 1,
         start_ticks: 0,
@@ -125,7 +126,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
         now_ns: 1_000,
         interval_ns: 100,
         tasks: vec![(50, sample), (40, sample)],
-        exchanges: vec![Exchanged { statement: 1, messages: 4, bytes: 400 }],
+        exchanges: vec![Exchanged { statement: StatementIx(1), messages: 4, bytes: 400 }],
     };
     let state = |snapshot| {
         let map = vec![Entry { worker: 0, version: 1 }; plan.bundles as usize];

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use crate::dataflow::data::{Chunk, DataError};
+use crate::dataflow::index::StatementIx;
 use crate::dataflow::load::load_partition;
 use crate::dataflow::plan::{BundleIx, Plan};
 use crate::error::JobError;
@@ -179,7 +180,7 @@ impl Finished {
 
     /// Returns the partitions of a bundle.
     fn targets(&self, snapshot: usize, bundle: BundleIx) -> Vec<Target> {
-        let datasets = self.plan.groups[self.plan.locate(bundle).0 as usize].datasets;
+        let datasets = self.plan.groups[self.plan.locate(bundle).0].datasets;
         let datasets = (0..self.plan.datasets.len() as u32).filter(|dataset| datasets >> dataset & 1 == 1);
         datasets.map(|dataset| Target { snapshot, bundle, dataset }).collect()
     }
@@ -226,8 +227,8 @@ impl Store for Outside {
 struct NoMeter;
 
 impl Meter for NoMeter {
-    fn before(&mut self, _: u32, _: u32) {}
-    fn after(&mut self, _: u32, _: u32, _: u64, _: impl FnOnce() -> u64) {}
+    fn before(&mut self, _: BundleIx, _: StatementIx) {}
+    fn after(&mut self, _: BundleIx, _: StatementIx, _: u64, _: impl FnOnce() -> u64) {}
     fn turn_begins(&mut self) {}
     fn turn_ends(&mut self) -> u64 {
         0

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::dataflow::index::GroupIx;
 use crate::dataflow::plan::{BundleIx, Plan};
 use crate::protocol::records::Report;
 
@@ -152,20 +153,20 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 
 fn loads(plan: &Plan, reports: &BTreeMap<u32, Report>) -> Vec<Load> {
     let cost = |report: &Report, busy: u64| busy as f64 / report.interval_ns as f64;
-    let mut kinds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    let mut kinds: BTreeMap<GroupIx, Vec<f64>> = BTreeMap::new();
     for report in reports.values() {
         for &(bundle, busy, size) in report.bundles.iter().filter(|bundle| bundle.1 > 0) {
             let each = cost(report, busy) / size.max(1) as f64;
             kinds.entry(plan.locate(bundle).0).or_default().push(each);
         }
     }
-    let usual: BTreeMap<u32, f64> =
+    let usual: BTreeMap<GroupIx, f64> =
         kinds.into_iter().filter_map(|(group, each)| median(each).map(|each| (group, each))).collect();
     let of = |report: &Report| {
         let slow = report.bundles.iter().filter_map(|&(bundle, busy, size)| {
             let group = plan.locate(bundle).0;
             // A group with one partition has no other bundles to compare with.
-            let usual = usual.get(&group).filter(|_| plan.groups[group as usize].partitions > 1)?;
+            let usual = usual.get(&group).filter(|_| plan.groups[group].partitions > 1)?;
             (busy > 0).then(|| cost(report, busy) / size.max(1) as f64 / usual)
         });
         Load {

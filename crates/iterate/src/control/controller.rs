@@ -141,7 +141,7 @@ impl Controller {
     /// Makes the initial placement: contiguous ranges, so that adjacent partitions share a worker.
     fn place(&mut self) {
         let workers: Vec<u32> = self.members.iter().copied().collect();
-        for group in &self.plan.groups {
+        for group in self.plan.groups.iter() {
             for index in 0..u64::from(group.partitions) {
                 let at = index * workers.len() as u64 / u64::from(group.partitions);
                 self.map.push(Entry { worker: workers[at as usize], version: 1 });

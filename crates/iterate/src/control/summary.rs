@@ -22,7 +22,7 @@ impl Outcome {
             let newest = self.newest.entry(statement).or_insert((epoch, value));
             if newest.0 <= epoch {
                 *newest = (epoch, value);
-                self.observed.insert(plan.statements[statement as usize].name.clone(), f64::from_bits(value));
+                self.observed.insert(plan.statements[statement].name.clone(), f64::from_bits(value));
             }
         }
     }

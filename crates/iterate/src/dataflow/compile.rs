@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::dataflow::index::{GroupIx, StatementIx, Table};
 use crate::dataflow::plan::{DatasetSpec, Group, Kind, Plan, Statement};
 use crate::dataflow::program::Program;
 use crate::error::ProgramError;
@@ -28,20 +29,21 @@ fn compile(mut program: Program) -> Result<Plan, ProgramError> {
         return Err(ProgramError::Empty);
     }
     let Program { id, name, made_from, mut datasets, mut statements, .. } = program;
-    let end = statements.len() as u32;
+    let end = statements.end();
     statements.push(Statement {
         name: "end".into(),
         kind: Kind::End,
         reads: 0,
         writes: 0,
         dataset: 0,
-        group: u32::MAX,
+        group: GroupIx(u32::MAX),
         next: end,
     });
     resolve_jumps(&mut statements);
     let mut groups = group(&mut datasets, &mut statements);
-    for (index, group) in groups.iter_mut().enumerate() {
-        group.next_relevant = (0..=end).map(|at| next_relevant(&statements, index as u32, at)).collect();
+    for index in groups.indexes() {
+        let relevant = statements.indexes().map(|at| next_relevant(&statements, index, at));
+        groups[index].next_relevant = relevant.collect();
     }
     let bundles = groups.iter().map(|group| group.partitions).sum();
     let mut plan = Plan { program: id, name, datasets, statements, groups, bundles, fingerprint: 0 };
@@ -49,19 +51,19 @@ fn compile(mut program: Program) -> Result<Plan, ProgramError> {
     Ok(plan)
 }
 
-fn resolve_jumps(statements: &mut [Statement]) {
-    let target = |statements: &[Statement], mut at: u32| {
+fn resolve_jumps(statements: &mut Table<StatementIx, Statement>) {
+    let target = |statements: &Table<StatementIx, Statement>, mut at: StatementIx| {
         // Every chain of jumps ends, because a loop without a signal is rejected.
-        while matches!(statements[at as usize].kind, Kind::Jump) {
-            at = statements[at as usize].next;
+        while matches!(statements[at].kind, Kind::Jump) {
+            at = statements[at].next;
         }
         at
     };
-    for at in 0..statements.len() {
+    for at in statements.indexes() {
         let next = target(statements, statements[at].next);
         let other = match statements[at].kind {
             Kind::Signal { otherwise, .. } => target(statements, otherwise),
-            _ => 0,
+            _ => at,
         };
         let statement = &mut statements[at];
         statement.next = next;
@@ -72,7 +74,10 @@ fn resolve_jumps(statements: &mut [Statement]) {
 }
 
 /// Groups the datasets that statements name together.
-fn group(datasets: &mut [DatasetSpec], statements: &mut [Statement]) -> Vec<Group> {
+fn group(
+    datasets: &mut [DatasetSpec],
+    statements: &mut Table<StatementIx, Statement>,
+) -> Table<GroupIx, Group> {
     let mut sets: Vec<u64> = (0..datasets.len()).map(|index| 1 << index).collect();
     for used in statements.iter().map(|s| s.reads | s.writes).filter(|&used| used != 0) {
         let merged = sets.iter().filter(|&&set| set & used != 0).fold(0, |all, set| all | set);
@@ -80,16 +85,16 @@ fn group(datasets: &mut [DatasetSpec], statements: &mut [Statement]) -> Vec<Grou
         sets.push(merged);
     }
     sets.sort_unstable_by_key(|set| set.trailing_zeros());
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups = Table::new();
     let mut first = 0;
     for set in sets {
         for (index, dataset) in datasets.iter_mut().enumerate() {
             if set >> index & 1 == 1 {
-                dataset.group = groups.len() as u32;
+                dataset.group = groups.end();
             }
         }
         let partitions = datasets[set.trailing_zeros() as usize].partitions;
-        groups.push(Group { partitions, first, datasets: set, next_relevant: Vec::new() });
+        groups.push(Group { partitions, first, datasets: set, next_relevant: Table::new() });
         first += partitions;
     }
     for statement in statements.iter_mut().filter(|s| s.reads | s.writes != 0) {
@@ -98,9 +103,13 @@ fn group(datasets: &mut [DatasetSpec], statements: &mut [Statement]) -> Vec<Grou
     groups
 }
 
-fn next_relevant(statements: &[Statement], group: u32, mut at: u32) -> u32 {
+fn next_relevant(
+    statements: &Table<StatementIx, Statement>,
+    group: GroupIx,
+    mut at: StatementIx,
+) -> StatementIx {
     loop {
-        let statement = &statements[at as usize];
+        let statement = &statements[at];
         match statement.kind {
             Kind::Signal { .. } | Kind::End => return at,
             Kind::Jump => {}
@@ -127,9 +136,9 @@ fn fingerprint(plan: &Plan, made_from: &str) -> u64 {
         add(&dataset.partitions.to_le_bytes());
         add(&[u8::from(dataset.output)]);
     }
-    for s in &plan.statements {
+    for s in plan.statements.iter() {
         add(s.name.as_bytes());
-        for number in [s.reads, s.writes, u64::from(s.next)] {
+        for number in [s.reads, s.writes, u64::from(s.next.0)] {
             add(&number.to_le_bytes());
         }
         if let Kind::Scatter { routes, .. } = &s.kind {

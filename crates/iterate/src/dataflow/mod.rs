@@ -3,6 +3,7 @@
 pub(crate) mod compile;
 pub mod data;
 pub(crate) mod exchange;
+pub(crate) mod index;
 pub(crate) mod load;
 pub(crate) mod outcome;
 pub(crate) mod plan;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::dataflow::data::{Chunk, Data};
+use crate::dataflow::index::StatementIx;
 use crate::dataflow::plan::Plan;
 use crate::dataflow::views::Dataset;
 use crate::error::JobError;
@@ -30,7 +31,7 @@ pub struct Outcome {
     names: Vec<String>,
     outputs: BTreeMap<(u32, u32), Chunk>,
     /// By statement: the epoch and the bits of the value in `observed`.
-    pub(crate) newest: BTreeMap<u32, (u64, u64)>,
+    pub(crate) newest: BTreeMap<StatementIx, (u64, u64)>,
     /// Iterations of outermost loops.
     pub iterations: u64,
     /// Tasks run.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::{AnyData, DataError};
+use crate::dataflow::index::{GroupIx, Ix, StatementIx, Table};
 use crate::dataflow::routes::{Decode, GatherKernel, Routes, ScatterKernel};
 use crate::dataflow::views::Partitions;
 use crate::error::{Cause, KernelResult};
@@ -28,7 +29,7 @@ pub(crate) type Kernel<T> = Box<dyn Fn(Partitions) -> T + Send + Sync>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Instance {
     pub epoch: u64,
-    pub statement: u32,
+    pub statement: StatementIx,
 }
 
 /// The content of a partition, or the error in loading it.
@@ -46,7 +47,7 @@ pub(crate) struct DatasetSpec {
     /// True if no stage writes the dataset, so that its loader can recreate it at any time.
     pub constant: bool,
     pub output: bool,
-    pub group: u32,
+    pub group: GroupIx,
 }
 
 /// A statement of the table.
@@ -58,9 +59,9 @@ pub(crate) struct Statement {
     pub writes: u64,
     /// One of these datasets, which determines the group.
     pub dataset: u32,
-    pub group: u32,
+    pub group: GroupIx,
     /// The next statement, unless a false signal chooses another.
-    pub next: u32,
+    pub next: StatementIx,
 }
 
 pub(crate) enum Kind {
@@ -79,7 +80,7 @@ pub(crate) enum Kind {
     /// body, leaving the loop does not count.
     Signal {
         kernel: Kernel<bool>,
-        otherwise: u32,
+        otherwise: StatementIx,
         iteration: bool,
         first: bool,
     },
@@ -96,7 +97,7 @@ pub(crate) struct Group {
     /// The datasets, with one bit each.
     pub datasets: u64,
     /// By statement: the first statement from there on that concerns the group (its own, a signal, or the end).
-    pub next_relevant: Vec<u32>,
+    pub next_relevant: Table<StatementIx, StatementIx>,
 }
 
 /// A checked program, which can be run any number of times.
@@ -104,8 +105,8 @@ pub struct Plan {
     pub(crate) program: u32,
     pub(crate) name: String,
     pub(crate) datasets: Vec<DatasetSpec>,
-    pub(crate) statements: Vec<Statement>,
-    pub(crate) groups: Vec<Group>,
+    pub(crate) statements: Table<StatementIx, Statement>,
+    pub(crate) groups: Table<GroupIx, Group>,
     pub(crate) bundles: u32,
     pub(crate) fingerprint: u64,
 }
@@ -122,19 +123,19 @@ impl Plan {
     }
 
     /// Returns a bundle's group and its index within the group.
-    pub(crate) fn locate(&self, bundle: BundleIx) -> (u32, u32) {
-        let group = self.groups.partition_point(|group| group.first <= bundle) - 1;
-        (group as u32, bundle - self.groups[group].first)
+    pub(crate) fn locate(&self, bundle: BundleIx) -> (GroupIx, u32) {
+        let group = GroupIx::of(self.groups.as_slice().partition_point(|group| group.first <= bundle) - 1);
+        (group, bundle - self.groups[group].first)
     }
 
     /// Returns the bundle at an index of a statement's group.
-    pub(crate) fn bundle(&self, statement: u32, index: u32) -> BundleIx {
-        self.groups[self.statements[statement as usize].group as usize].first + index
+    pub(crate) fn bundle(&self, statement: StatementIx, index: u32) -> BundleIx {
+        self.groups[self.statements[statement].group].first + index
     }
 
     /// Returns the datasets of a group that snapshots contain: all that some stage writes.
-    pub(crate) fn saved_datasets(&self, group: u32) -> impl Iterator<Item = u32> {
-        let here = self.groups[group as usize].datasets;
+    pub(crate) fn saved_datasets(&self, group: GroupIx) -> impl Iterator<Item = u32> {
+        let here = self.groups[group].datasets;
         let datasets = (0..).zip(&self.datasets);
         datasets.filter(move |&(at, spec)| here >> at & 1 == 1 && !spec.constant).map(|(at, _)| at)
     }
@@ -142,14 +143,14 @@ impl Plan {
     /// Returns the bundles that compute signals.
     pub(crate) fn signal_bundles(&self) -> impl Iterator<Item = BundleIx> {
         let signals = self.statements.iter().filter(|s| matches!(s.kind, Kind::Signal { .. }));
-        signals.map(|s| self.groups[s.group as usize].first)
+        signals.map(|s| self.groups[s.group].first)
     }
 }
 
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {} datasets, {} bundles", self.name, self.datasets.len(), self.bundles)?;
-        for (at, s) in self.statements.iter().enumerate() {
+        for (at, s) in self.statements.entries() {
             let otherwise = match s.kind {
                 Kind::Signal { otherwise, .. } => format!(" or {otherwise}"),
                 _ => String::new(),

@@ -41,6 +41,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::dataflow::data::{AnyData, Data, DataError};
+use crate::dataflow::index::{GroupIx, StatementIx, Table};
 use crate::dataflow::plan::{DatasetSpec, Kind, Statement};
 use crate::dataflow::views::{Dataset, Reads, Writes};
 use crate::error::{Cause, KernelResult, ProgramError};
@@ -54,9 +55,9 @@ pub struct Program {
     pub(crate) name: String,
     pub(crate) made_from: String,
     pub(crate) datasets: Vec<DatasetSpec>,
-    pub(crate) statements: Vec<Statement>,
+    pub(crate) statements: Table<StatementIx, Statement>,
     /// Starts of the open loops and the signals that exit them, innermost last.
-    loops: Vec<(usize, Vec<usize>)>,
+    loops: Vec<(StatementIx, Vec<StatementIx>)>,
     /// The first error; later ones may be consequences of it.
     pub(crate) error: Option<ProgramError>,
 }
@@ -70,7 +71,7 @@ impl Program {
             name: name.into(),
             made_from: String::new(),
             datasets: Vec::new(),
-            statements: Vec::new(),
+            statements: Table::new(),
             loops: Vec::new(),
             error: None,
         }
@@ -121,7 +122,7 @@ impl Program {
             }),
             constant: true,
             output: false,
-            group: 0,
+            group: GroupIx::default(),
         });
         Dataset { index, partitions, program: self.id, holds: PhantomData }
     }
@@ -160,28 +161,25 @@ impl Program {
     ) {
         let branch = self.signal(name.into(), on, signal, false);
         then(self);
-        let end_of_then = self.statements.len();
-        self.push(String::new(), Kind::Jump);
-        self.set_otherwise(branch, self.statements.len());
+        let end_of_then = self.push(String::new(), Kind::Jump);
+        self.set_otherwise(branch, self.statements.end());
         otherwise(self);
-        self.statements[end_of_then].next = self.statements.len() as u32;
+        self.statements[end_of_then].next = self.statements.end();
     }
 
     /// Adds a loop over `body`, which must contain a [`while_signal`](Self::while_signal).
     pub fn repeat(&mut self, name: impl Into<String>, body: impl FnOnce(&mut Self)) {
-        let start = self.statements.len();
+        let start = self.statements.end();
         self.loops.push((start, Vec::new()));
         body(self);
         let (_, exits) = self.loops.pop().unwrap_or_default();
         if exits.is_empty() {
             self.fail(ProgramError::LoopWithoutSignal { name: name.into() });
         }
-        self.push(String::new(), Kind::Jump);
-        if let Some(back) = self.statements.last_mut() {
-            back.next = start as u32;
-        }
+        let back = self.push(String::new(), Kind::Jump);
+        self.statements[back].next = start;
         for exit in exits {
-            self.set_otherwise(exit, self.statements.len());
+            self.set_otherwise(exit, self.statements.end());
         }
     }
 
@@ -246,20 +244,25 @@ impl Program {
         on: Dataset<T>,
         signal: impl Fn(&T) -> bool + Send + Sync + 'static,
         iteration: bool,
-    ) -> usize {
+    ) -> StatementIx {
         self.require_single(&name, on);
         // SAFETY: as in `transform`.
         let kernel = Box::new(move |partitions| unsafe { signal(Reads::views(on, partitions)) });
-        let at = self.statements.len();
+        let at = self.statements.end();
         let first = self.loops.last().is_some_and(|(start, _)| *start == at);
-        self.stage(name, &Reads::datasets(&on), &[], Kind::Signal { kernel, otherwise: 0, iteration, first });
+        self.stage(
+            name,
+            &Reads::datasets(&on),
+            &[],
+            Kind::Signal { kernel, otherwise: at, iteration, first },
+        );
         at
     }
 
-    fn set_otherwise(&mut self, signal: usize, to: usize) {
+    fn set_otherwise(&mut self, signal: StatementIx, to: StatementIx) {
         if let Some(Statement { kind: Kind::Signal { otherwise, .. }, .. }) = self.statements.get_mut(signal)
         {
-            *otherwise = to as u32;
+            *otherwise = to;
         }
     }
 
@@ -277,7 +280,7 @@ impl Program {
         reads: &[(u32, u32)],
         writes: &[(u32, u32)],
         kind: Kind,
-    ) -> usize {
+    ) -> StatementIx {
         let mut masks = [0u64; 2];
         let mut first: Option<u32> = None;
         for (list, &(index, program)) in reads.iter().map(|d| (0, d)).chain(writes.iter().map(|d| (1, d))) {
@@ -312,11 +315,9 @@ impl Program {
         at
     }
 
-    fn push(&mut self, name: String, kind: Kind) -> usize {
-        let at = self.statements.len();
-        let next = at as u32 + 1;
-        self.statements.push(Statement { name, kind, reads: 0, writes: 0, dataset: 0, group: 0, next });
-        at
+    fn push(&mut self, name: String, kind: Kind) -> StatementIx {
+        let (group, next) = (GroupIx::default(), self.statements.end().after());
+        self.statements.push(Statement { name, kind, reads: 0, writes: 0, dataset: 0, group, next })
     }
 
     pub(crate) fn fail(&mut self, error: ProgramError) {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::dataflow::data::{AnyData, Chunk};
+use crate::dataflow::index::{GroupIx, StatementIx, Table};
 use crate::dataflow::load::load_bundle;
 use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::{Kind, Plan};
@@ -19,9 +20,9 @@ use crate::error::{Cause, JobError};
 /// If a kernel or loader fails, or the limit is exceeded.
 pub fn run_sequentially(plan: Arc<Plan>, signals: u64) -> Result<Outcome, JobError> {
     let mut job = Job::load(&plan)?;
-    let (mut at, mut passed) = (0u32, 0);
+    let (mut at, mut passed) = (StatementIx::default(), 0);
     loop {
-        let statement = &plan.statements[at as usize];
+        let statement = &plan.statements[at];
         at = statement.next;
         match &statement.kind {
             Kind::End => break,
@@ -49,7 +50,7 @@ type Content = Option<Box<dyn AnyData>>;
 struct Job<'a> {
     plan: &'a Plan,
     /// By group and index.
-    states: Vec<Vec<Vec<Content>>>,
+    states: Table<GroupIx, Vec<Vec<Content>>>,
     /// Chunks for the next gather, by destination and place.
     chunks: Vec<Vec<Option<Chunk>>>,
     outcome: Outcome,
@@ -57,8 +58,8 @@ struct Job<'a> {
 
 impl<'a> Job<'a> {
     fn load(plan: &'a Plan) -> Result<Self, JobError> {
-        let mut states = Vec::new();
-        for group in &plan.groups {
+        let mut states = Table::new();
+        for group in plan.groups.iter() {
             let mut bundles = Vec::new();
             for index in 0..group.partitions {
                 bundles.push(load_bundle(plan, group.datasets, index)?);
@@ -68,15 +69,15 @@ impl<'a> Job<'a> {
         Ok(Self { plan, states, chunks: Vec::new(), outcome: Outcome::new(plan) })
     }
 
-    fn partitions(&mut self, group: u32, index: u32) -> Partitions {
-        Partitions(self.states[group as usize][index as usize].as_mut_ptr())
+    fn partitions(&mut self, group: GroupIx, index: u32) -> Partitions {
+        Partitions(self.states[group][index as usize].as_mut_ptr())
     }
 
-    fn stage(&mut self, name: &str, group: u32, kind: &Kind) -> Result<(), JobError> {
+    fn stage(&mut self, name: &str, group: GroupIx, kind: &Kind) -> Result<(), JobError> {
         if let Kind::Scatter { routes, .. } = kind {
             self.chunks = (0..routes.destinations).map(|to| vec![None; routes.expected(to)]).collect();
         }
-        for index in 0..self.plan.groups[group as usize].partitions {
+        for index in 0..self.plan.groups[group].partitions {
             let partitions = self.partitions(group, index);
             let done = match kind {
                 Kind::Transform(kernel) => kernel(partitions),
@@ -119,7 +120,7 @@ impl<'a> Job<'a> {
 
     fn finish(mut self) -> Outcome {
         for (dataset, spec) in self.plan.datasets.iter().enumerate().filter(|(_, spec)| spec.output) {
-            for (index, bundle) in self.states[spec.group as usize].iter_mut().enumerate() {
+            for (index, bundle) in self.states[spec.group].iter_mut().enumerate() {
                 if let Some(state) = bundle[dataset].take() {
                     self.outcome.put(dataset as u32, index as u32, Chunk::Typed(Arc::from(state)));
                 }

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex};
 
 use crate::control::controller::Controller;
+use crate::dataflow::index::StatementIx;
 use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::{BundleIx, Plan};
 use crate::error::JobError;
@@ -180,10 +181,10 @@ struct CostMeter<'s> {
 }
 
 impl Meter for CostMeter<'_> {
-    fn before(&mut self, _: BundleIx, _: u32) {}
+    fn before(&mut self, _: BundleIx, _: StatementIx) {}
 
-    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, _: impl FnOnce() -> u64) {
-        let name = &self.plan.statements[statement as usize].name;
+    fn after(&mut self, bundle: BundleIx, statement: StatementIx, iteration: u64, _: impl FnOnce() -> u64) {
+        let name = &self.plan.statements[statement].name;
         let cost = (self.simulation.cost_ns)(name, self.plan.locate(bundle).1);
         let mut shared = lock(&self.shared);
         while shared.iterations_ns.len() <= iteration as usize {

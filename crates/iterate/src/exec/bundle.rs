@@ -12,6 +12,7 @@
 use std::cmp::Ordering;
 
 use crate::dataflow::data::{AnyData, Chunk};
+use crate::dataflow::index::{GroupIx, StatementIx};
 use crate::dataflow::plan::{BundleIx, Instance, Kind, Plan, Statement};
 use crate::dataflow::routes::{Gathered, Routes, Sent};
 use crate::dataflow::views::Partitions;
@@ -40,11 +41,17 @@ pub(crate) trait Host {
     /// Saves a bundle that is about to pass the signal of its epoch.
     fn save(&mut self, bundle: &mut Bundle);
     /// Stores an observed value for the next report.
-    fn observe(&mut self, statement: u32, epoch: u64, value: f64);
+    fn observe(&mut self, statement: StatementIx, epoch: u64, value: f64);
     /// Called before a kernel runs. [`Host::after`] follows unless the kernel panics.
-    fn before(&mut self, bundle: BundleIx, statement: u32);
+    fn before(&mut self, bundle: BundleIx, statement: StatementIx);
     /// Called after a kernel ran; `bytes` returns the number of bytes that it may have accessed.
-    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64);
+    fn after(
+        &mut self,
+        bundle: BundleIx,
+        statement: StatementIx,
+        iteration: u64,
+        bytes: impl FnOnce() -> u64,
+    );
     /// Returns whether the bundle should yield before its next task.
     fn should_yield(&self) -> bool;
     /// Takes a reusable buffer for one task's chunks.
@@ -87,7 +94,7 @@ impl PendingGather {
 /// See the [module](self).
 pub(crate) struct Bundle {
     pub ix: BundleIx,
-    pub group: u32,
+    pub group: GroupIx,
     pub index: u32,
     /// Number of signals passed, and current statement.
     pub position: Instance,
@@ -96,7 +103,7 @@ pub(crate) struct Bundle {
     pub deferred_reads: u64,
     pub deferred_writes: u64,
     /// Statements of the gathers that ran in this epoch.
-    pub gathered: Vec<u32>,
+    pub gathered: Vec<StatementIx>,
     pub iteration: u64,
     /// Iterations since the last snapshot, if this bundle computes the signal.
     pub since_snapshot: u32,
@@ -111,7 +118,7 @@ pub(crate) struct Bundle {
     /// Epoch that each worker has passed; only if this bundle computes a signal.
     pub passed: Vec<(u32, u64)>,
     /// The statement whose kernel is running or ran last.
-    pub running: u32,
+    pub running: StatementIx,
     pub tasks: u64,
     /// True if partitions must still be loaded.
     pub unloaded: bool,
@@ -127,7 +134,10 @@ impl Bundle {
             ix,
             group,
             index,
-            position: Instance { epoch: 0, statement: plan.groups[group as usize].next_relevant[0] },
+            position: Instance {
+                epoch: 0,
+                statement: plan.groups[group].next_relevant[StatementIx::default()],
+            },
             deferred: Vec::new(),
             deferred_reads: 0,
             deferred_writes: 0,
@@ -140,7 +150,7 @@ impl Bundle {
             states: plan.datasets.iter().map(|_| None).collect(),
             gathers: Vec::new(),
             passed: Vec::new(),
-            running: 0,
+            running: StatementIx::default(),
             tasks: 0,
             unloaded: true,
             end_reported: false,
@@ -169,7 +179,7 @@ impl Bundle {
         source: u32,
         chunk: Option<Chunk>,
     ) -> Result<(), JobError> {
-        let Kind::Gather { routes, .. } = &plan.statements[gather.statement as usize].kind else {
+        let Kind::Gather { routes, .. } = &plan.statements[gather.statement].kind else {
             return Ok(());
         };
         match routes.place(self.index, source) {
@@ -189,7 +199,7 @@ impl Bundle {
         place: usize,
         chunk: Option<Chunk>,
     ) -> Result<(), JobError> {
-        let Kind::Gather { routes, decode, .. } = &plan.statements[gather.statement as usize].kind else {
+        let Kind::Gather { routes, decode, .. } = &plan.statements[gather.statement].kind else {
             return Ok(());
         };
         let chunk = match chunk {
@@ -229,8 +239,8 @@ impl Bundle {
         }
     }
 
-    fn failure(&self, plan: &Plan, statement: u32, cause: String) -> JobError {
-        let stage = plan.statements[statement as usize].name.clone();
+    fn failure(&self, plan: &Plan, statement: StatementIx, cause: String) -> JobError {
+        let stage = plan.statements[statement].name.clone();
         JobError::Kernel { stage, partition: self.index, cause }
     }
 
@@ -254,7 +264,7 @@ impl Bundle {
                 self.run_deferred(plan, host)?;
             }
             let at = self.position.statement;
-            let statement = &plan.statements[at as usize];
+            let statement = &plan.statements[at];
             if statement.writes & (self.deferred_reads | self.deferred_writes)
                 | statement.reads & self.deferred_writes
                 != 0
@@ -274,7 +284,7 @@ impl Bundle {
         &mut self,
         plan: &Plan,
         host: &mut impl Host,
-        at: u32,
+        at: StatementIx,
         statement: &Statement,
     ) -> Result<Option<Turn>, JobError> {
         match &statement.kind {
@@ -285,7 +295,7 @@ impl Bundle {
             Kind::Scatter { kernel, routes } if routes.width(self.index) > 0 => {
                 let (mut sent, source) = (host.scratch(), self.index);
                 self.run(plan, host, at, |partitions| kernel(partitions, routes, source, &mut sent))?;
-                let gather = Instance { epoch: self.position.epoch, statement: at + 1 };
+                let gather = Instance { epoch: self.position.epoch, statement: at.after() };
                 host.send(gather, source, routes, &sent);
                 host.reuse(sent);
             }
@@ -313,8 +323,8 @@ impl Bundle {
         Ok(None)
     }
 
-    fn go_to(&mut self, plan: &Plan, next: u32) {
-        self.position.statement = plan.groups[self.group as usize].next_relevant[next as usize];
+    fn go_to(&mut self, plan: &Plan, next: StatementIx) {
+        self.position.statement = plan.groups[self.group].next_relevant[next];
     }
 
     #[inline]
@@ -322,7 +332,7 @@ impl Bundle {
         &mut self,
         plan: &Plan,
         host: &mut impl Host,
-        at: u32,
+        at: StatementIx,
         kernel: impl FnOnce(Partitions) -> Result<(), Cause>,
     ) -> Result<(), JobError> {
         self.running = at;
@@ -338,7 +348,7 @@ impl Bundle {
         let found = self.gathers.iter().position(|g| g.instance == instance && g.missing == 0);
         let Some(found) = found else { return Ok(false) };
         let pending = self.gathers.swap_remove(found);
-        let statement = &plan.statements[instance.statement as usize];
+        let statement = &plan.statements[instance.statement];
         if let Kind::Gather { kernel, routes, .. } = &statement.kind {
             let gathered = Gathered { routes, destination: self.index, chunks: &pending.chunks };
             self.run(plan, host, instance.statement, |partitions| kernel(partitions, gathered))?;
@@ -351,8 +361,8 @@ impl Bundle {
     }
 
     /// Returns the size of the partitions that a stage reads and writes.
-    fn touched_bytes(&self, plan: &Plan, statement: u32) -> u64 {
-        let statement = &plan.statements[statement as usize];
+    fn touched_bytes(&self, plan: &Plan, statement: StatementIx) -> u64 {
+        let statement = &plan.statements[statement];
         let used = statement.reads | statement.writes;
         let states = self.states.iter().enumerate().filter(|(dataset, _)| used >> dataset & 1 == 1);
         states.filter_map(|(_, state)| state.as_ref()).map(|state| state.size_any()).sum()
@@ -360,7 +370,7 @@ impl Bundle {
 
     /// Defers a gather, so that the walk continues past it.
     pub fn defer(&mut self, plan: &Plan, instance: Instance) {
-        let statement = &plan.statements[instance.statement as usize];
+        let statement = &plan.statements[instance.statement];
         self.deferred.push(instance);
         self.deferred_reads |= statement.reads;
         self.deferred_writes |= statement.writes;
@@ -375,7 +385,7 @@ impl Bundle {
                 at += 1;
             }
         }
-        let held = self.deferred.iter().map(|i| &plan.statements[i.statement as usize]);
+        let held = self.deferred.iter().map(|i| &plan.statements[i.statement]);
         (self.deferred_reads, self.deferred_writes) =
             held.fold((0, 0), |h, s| (h.0 | s.reads, h.1 | s.writes));
         Ok(())
@@ -386,7 +396,7 @@ impl Bundle {
         &mut self,
         plan: &Plan,
         host: &mut impl Host,
-        at: u32,
+        at: StatementIx,
         statement: &Statement,
     ) -> Result<Option<Turn>, JobError> {
         let Kind::Signal { kernel, otherwise, iteration, first } = &statement.kind else { return Ok(None) };
@@ -473,7 +483,7 @@ impl Bundle {
     /// Describes the state of the bundle, to diagnose a stalled job.
     pub fn describe(&self, plan: &Plan) -> String {
         let Instance { epoch, statement } = self.position;
-        let stage = &plan.statements[statement as usize].name;
+        let stage = &plan.statements[statement].name;
         let missing: Vec<_> = self.gathers.iter().map(|g| (g.instance, g.missing)).collect();
         let Self { ix, deferred, .. } = self;
         format!("bundle {ix} at {stage:?} in epoch {epoch}, deferred {deferred:?}, missing {missing:?}")

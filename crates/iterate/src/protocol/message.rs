@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::Chunk;
+use crate::dataflow::index::StatementIx;
 use crate::dataflow::plan::{BundleIx, Instance};
 use crate::error::JobError;
 use crate::protocol::records::{Arrival, Entry, JobState, Part, Report, Saved, Signal, TraceBatch};
@@ -96,7 +97,7 @@ pub(crate) struct Packed {
     pub version: u32,
     pub position: Instance,
     pub deferred: Vec<Instance>,
-    pub gathered: Vec<u32>,
+    pub gathered: Vec<StatementIx>,
     pub iteration: u64,
     pub since_snapshot: u32,
     pub written: u64,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::Chunk;
+use crate::dataflow::index::StatementIx;
 use crate::dataflow::plan::{BundleIx, Instance};
 
 /// An entry of the partition map: the worker that holds a bundle, and the number of moves that led there.
@@ -102,7 +103,7 @@ pub(crate) struct Host {
 /// A recorded task that stands for several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample {
-    pub statement: u32,
+    pub statement: StatementIx,
     pub bundle: BundleIx,
     pub iteration: u64,
     /// Start, in ticks of the process's clock.
@@ -115,7 +116,7 @@ pub(crate) struct Sample {
 /// All messages sent for a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exchanged {
-    pub statement: u32,
+    pub statement: StatementIx,
     pub messages: u64,
     pub bytes: u64,
 }
@@ -153,7 +154,7 @@ pub(crate) struct Report {
     pub tasks: u64,
     pub busy_ns: u64,
     /// Latest observed values by statement: epoch and value. The value is stored as bits because JSON has no NaN.
-    pub observed: BTreeMap<u32, (u64, u64)>,
+    pub observed: BTreeMap<StatementIx, (u64, u64)>,
     /// Times at which this worker computed signals of outermost loops; only in the last report.
     pub iterations_ns: Vec<u64>,
     /// Usage between the first and the last of these times.

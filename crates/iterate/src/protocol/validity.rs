@@ -4,6 +4,7 @@
 //! its messages that is used as an index is compared with the plan first, and a bundle must hold the partitions
 //! that kernels will access. A peer that sends an invalid message is treated as lost.
 
+use crate::dataflow::index::{GroupIx, StatementIx};
 use crate::dataflow::plan::{BundleIx, Instance, Kind, Plan};
 use crate::protocol::limits::{MAX_DEFERRED, MAX_EPOCH, MAX_LEAD};
 use crate::protocol::message::{Message, Packed, Peer};
@@ -21,8 +22,8 @@ fn bundle(plan: &Plan, bundle: BundleIx) -> Result<(), String> {
     below("bundle", bundle, plan.bundles as usize)
 }
 
-fn statement(plan: &Plan, statement: u32) -> Result<(), String> {
-    below("statement", statement, plan.statements.len())
+fn statement(plan: &Plan, statement: StatementIx) -> Result<(), String> {
+    below("statement", statement.0, plan.statements.len())
 }
 
 fn epoch(epoch: u64) -> Result<(), String> {
@@ -30,10 +31,10 @@ fn epoch(epoch: u64) -> Result<(), String> {
 }
 
 /// Checks that an instance is of a gather of a group.
-fn gather(plan: &Plan, group: u32, instance: Instance) -> Result<(), String> {
+fn gather(plan: &Plan, group: GroupIx, instance: Instance) -> Result<(), String> {
     statement(plan, instance.statement)?;
     epoch(instance.epoch)?;
-    let at = &plan.statements[instance.statement as usize];
+    let at = &plan.statements[instance.statement];
     if matches!(at.kind, Kind::Gather { .. }) && at.group == group {
         return Ok(());
     }
@@ -141,13 +142,13 @@ impl Packed {
         let (group, index) = plan.locate(self.bundle);
         statement(plan, self.position.statement)?;
         epoch(self.position.epoch)?;
-        let at = &plan.statements[self.position.statement as usize];
+        let at = &plan.statements[self.position.statement];
         // Every group passes signals and the end; kernels of other groups would access missing partitions.
         if at.group != group && !matches!(at.kind, Kind::Signal { .. } | Kind::End) {
             return Err(format!("statement {} is not one of the bundle", self.position.statement));
         }
         // Kernels access partitions unchecked.
-        let datasets = plan.groups[group as usize].datasets;
+        let datasets = plan.groups[group].datasets;
         let present = self.states.iter().try_fold(0u64, |all, &(dataset, _)| {
             below("dataset", dataset, plan.datasets.len()).map(|()| all | 1 << dataset)
         })?;
@@ -166,7 +167,7 @@ impl Packed {
             if instance.epoch > self.position.epoch.saturating_add(MAX_LEAD) {
                 return Err(format!("bundle {} has a chunk for epoch {}", self.bundle, instance.epoch));
             }
-            if let Kind::Gather { routes, .. } = &plan.statements[instance.statement as usize].kind {
+            if let Kind::Gather { routes, .. } = &plan.statements[instance.statement].kind {
                 below("source", place, routes.expected(index))?;
             }
         }
@@ -201,7 +202,7 @@ pub(crate) fn check_bundle(
     parts: &[Part],
 ) -> Result<(), String> {
     let Instance { epoch, statement } = position;
-    let kind = plan.statements.get(statement as usize).map(|statement| &statement.kind);
+    let kind = plan.statements.get(statement).map(|statement| &statement.kind);
     if !matches!(kind, Some(Kind::Signal { iteration: true, .. })) {
         return Err(format!("statement {statement} does not end an iteration"));
     }
@@ -255,9 +256,9 @@ mod tests {
         Packed::pack(bundle, 1, Vec::new())
     }
 
-    fn gather(plan: &Plan) -> u32 {
+    fn gather(plan: &Plan) -> StatementIx {
         let is_gather = |kind: &Kind| matches!(kind, Kind::Gather { .. });
-        plan.statements.iter().position(|statement| is_gather(&statement.kind)).unwrap() as u32
+        plan.statements.find(|statement| is_gather(&statement.kind)).unwrap()
     }
 
     #[test]
@@ -280,12 +281,12 @@ mod tests {
         let state = JobState { map: vec![entry], members: vec![0], version: 1, snapshot: None };
         check(Message::Begin(state.into()), Peer::Controller, "its map has 1 bundles of");
 
-        let position = Instance { epoch: 1, statement: 700 };
+        let position = Instance { epoch: 1, statement: StatementIx(700) };
         let saved = Saved { bundle: 0, position, iteration: 1, datasets: Vec::new() };
         check(Message::Saved(saved.into()), worker, "statement 700 does not end an iteration");
 
         let mut report = Report { worker: 1, ..Report::default() };
-        report.observed.insert(far, (1, 1));
+        report.observed.insert(StatementIx(far), (1, 1));
         check(Message::Finished(report.clone().into()), worker, "statement 4000000000 is out of range");
         report.observed.clear();
         assert_eq!(Message::Report(report.clone().into()).check(&plan, worker), Ok(()));
@@ -310,7 +311,7 @@ mod tests {
         };
         assert_eq!(chunk(1, gather(&plan)).check(&plan, worker), Ok(()));
         check(chunk(far, gather(&plan)), worker, bundle);
-        check(chunk(1, 700), worker, "statement 700 is out of range");
+        check(chunk(1, StatementIx(700)), worker, "statement 700 is out of range");
         check(chunk(2, gather(&plan)), worker, "is not a gather of the bundle");
         assert_eq!(Message::Failed(JobError::Cancelled).check(&plan, worker), Ok(()));
     }
@@ -329,12 +330,12 @@ mod tests {
         check(&|packed| packed.states.truncate(1), "does not have the partitions of its group");
         check(&|packed| packed.states[0].0 = 2, "does not have the partitions of its group");
         check(&|packed| packed.states[0].0 = 4_000_000_000, "dataset 4000000000 is out of range");
-        check(&|packed| packed.position.statement = 700, "statement 700 is out of range");
+        check(&|packed| packed.position.statement = StatementIx(700), "statement 700 is out of range");
         // The scatter of another group.
-        check(&|packed| packed.position.statement = gather(&plan) - 1, "is not one of the bundle");
+        check(&|packed| packed.position.statement = gather(&plan).before(), "is not one of the bundle");
         check(&|packed| packed.saved.push(Part::new(64, 0, b"")), "dataset 64 is out of range");
         let deferred = |statement| Instance { epoch: 0, statement };
-        check(&|packed| packed.deferred.push(deferred(gather(&plan) - 1)), "is not a gather");
+        check(&|packed| packed.deferred.push(deferred(gather(&plan).before())), "is not a gather");
         check(&|packed| packed.deferred = vec![deferred(gather(&plan)); 9], "9 deferred gathers");
         check(&|packed| packed.chunks.push((deferred(gather(&plan)), 1, None)), "source 1 is out of range");
     }

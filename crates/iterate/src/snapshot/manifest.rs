@@ -85,6 +85,7 @@ fn decode_line(plan: &Plan, line: &[u8]) -> Result<Result<Manifest, u32>, String
 pub(crate) mod tests {
     use super::*;
     use crate::Program;
+    use crate::dataflow::index::StatementIx;
     use crate::dataflow::plan::{Instance, Kind};
     use crate::protocol::records::Part;
 
@@ -101,7 +102,7 @@ pub(crate) mod tests {
         });
         let plan = program.build().unwrap();
         let signal = |kind: &Kind| matches!(kind, Kind::Signal { iteration: true, .. });
-        let statement = plan.statements.iter().position(|statement| signal(&statement.kind)).unwrap() as u32;
+        let statement = plan.statements.find(|statement| signal(&statement.kind)).unwrap();
         let saved = (0..plan.bundles).map(|bundle| {
             let datasets = plan.saved_datasets(plan.locate(bundle).0);
             datasets.map(|dataset| Part::new(dataset, epoch, &[0; 8])).collect()
@@ -145,8 +146,14 @@ pub(crate) mod tests {
             let Content::Snapshots(intact, causes) = decode(&plan, &file) else { panic!("{expect}") };
             assert!(intact.is_empty() && causes[0].contains(expect), "{causes:?} instead of {expect:?}");
         };
-        check(|manifest| manifest.position.statement = 700, "statement 700 does not end an iteration");
-        check(|manifest| manifest.position.statement = 0, "statement 0 does not end an iteration");
+        check(
+            |manifest| manifest.position.statement = StatementIx(700),
+            "statement 700 does not end an iteration",
+        );
+        check(
+            |manifest| manifest.position.statement = StatementIx(0),
+            "statement 0 does not end an iteration",
+        );
         check(|manifest| manifest.position.epoch = u64::MAX, "out of range");
         check(|manifest| manifest.iteration = 8, "iteration 8 is out of range");
         check(|manifest| manifest.saved.clear(), "it has 0 bundles of");

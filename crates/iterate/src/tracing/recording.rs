@@ -17,6 +17,7 @@ use pellucid_trace::record::{
 use pellucid_trace::{Recorder, record};
 
 use crate::clock;
+use crate::dataflow::index::{StatementIx, Table};
 use crate::dataflow::plan::{Kind, Plan};
 use crate::error::JobError;
 use crate::protocol::records::{Exchanged, Host, Sample};
@@ -39,7 +40,7 @@ pub(crate) struct Recording {
     pub recorder: Recorder,
     job: record::JobIx,
     /// By statement.
-    stages: Vec<StageIx>,
+    stages: Table<StatementIx, StageIx>,
     start_ns: u64,
 }
 
@@ -48,15 +49,15 @@ impl Recording {
     pub fn begin(plan: &Arc<Plan>, recorder: Recorder) -> Self {
         let now = recorder.now_ns();
         let job = recorder.job(Job { name: plan.name.clone(), submitted_ns: now, ..Job::default() });
-        let mut stages = Vec::new();
-        for (at, statement) in plan.statements.iter().enumerate() {
+        let mut stages: Table<StatementIx, StageIx> = Table::new();
+        for (at, statement) in plan.statements.entries() {
             let name = statement.name.clone();
             let mut stage = Stage { job, name, submitted_ns: now, ..Stage::default() };
             stage.tasks = match statement.kind {
                 Kind::Signal { .. } | Kind::End | Kind::Jump | Kind::Observe(_) => None,
-                _ => Some(plan.groups[statement.group as usize].partitions),
+                _ => Some(plan.groups[statement.group].partitions),
             };
-            let before = (0..at).rev().find(|&before| plan.statements[before].next as usize == at);
+            let before = stages.indexes().rev().find(|&before| plan.statements[before].next == at);
             stage.after = before.map(|before| stages[before]).into_iter().collect();
             stages.push(recorder.stage(stage));
         }
@@ -107,7 +108,7 @@ impl Recording {
     /// Records a task that started at `started_ns` in trace time.
     pub fn task(&self, cores: ResourceIx, started_ns: u64, sample: &Sample) {
         self.recorder.record(Record::SampledTask(SampledTask {
-            stage: self.stages[sample.statement as usize],
+            stage: self.stages[sample.statement],
             partition: self.plan.locate(sample.bundle).1,
             resource: cores,
             iteration: Some(sample.iteration),
@@ -122,7 +123,7 @@ impl Recording {
     pub fn exchange(&self, link: ResourceIx, ended_ns: u64, interval_ns: u64, sent: &Exchanged) {
         let started_ns = ended_ns.saturating_sub(interval_ns).max(self.start_ns);
         self.recorder.record(Record::Exchange(Exchange {
-            stage: self.stages[sent.statement as usize],
+            stage: self.stages[sent.statement],
             resource: link,
             started_ns,
             interval_ns: ended_ns.saturating_sub(started_ns),
@@ -139,7 +140,7 @@ impl Recording {
             Some(JobError::Cancelled) => Outcome::Cancelled,
             Some(_) => Outcome::Failed,
         };
-        for stage in self.stages {
+        for &stage in self.stages.iter() {
             self.recorder.record(Record::StageEnd(StageEnd { stage, ended_ns, outcome, error: None }));
         }
         self.recorder.record(Record::JobEnd(JobEnd {

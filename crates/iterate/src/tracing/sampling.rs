@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::clock;
+use crate::dataflow::index::{StatementIx, Table};
 use crate::dataflow::plan::{BundleIx, Plan};
 use crate::protocol::records::{Exchanged, Host, Sample, TraceBatch};
 use crate::sync::lock;
@@ -29,7 +30,7 @@ pub(crate) trait Samples: Sync {
 pub(crate) struct Sampler<'s> {
     to: &'s dyn Samples,
     /// By statement.
-    counts: Vec<StageCount>,
+    counts: Table<StatementIx, StageCount>,
     start_ticks: Option<u64>,
 }
 
@@ -46,14 +47,14 @@ impl<'s> Sampler<'s> {
     pub fn new(plan: &Plan, to: &'s dyn Samples) -> Self {
         Self {
             to,
-            counts: vec![StageCount { since: 0, every: 1, seen: 0 }; plan.statements.len()],
+            counts: plan.statements.iter().map(|_| StageCount { since: 0, every: 1, seen: 0 }).collect(),
             start_ticks: None,
         }
     }
 
     #[inline]
-    pub fn before(&mut self, _: BundleIx, statement: u32) {
-        let count = &mut self.counts[statement as usize];
+    pub fn before(&mut self, _: BundleIx, statement: StatementIx) {
+        let count = &mut self.counts[statement];
         count.since += 1;
         if count.since >= count.every {
             self.start_ticks = Some(clock::ticks());
@@ -61,7 +62,13 @@ impl<'s> Sampler<'s> {
     }
 
     #[inline]
-    pub fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64) {
+    pub fn after(
+        &mut self,
+        bundle: BundleIx,
+        statement: StatementIx,
+        iteration: u64,
+        bytes: impl FnOnce() -> u64,
+    ) {
         if let Some(start_ticks) = self.start_ticks.take() {
             let service_ns = clock::nanoseconds(clock::ticks() - start_ticks);
             let (weight, bytes) = (0.0, bytes());
@@ -71,7 +78,7 @@ impl<'s> Sampler<'s> {
 
     #[cold]
     fn sample(&mut self, sample: Sample) {
-        let count = &mut self.counts[sample.statement as usize];
+        let count = &mut self.counts[sample.statement];
         let weight = f64::from(std::mem::take(&mut count.since));
         count.seen += 1;
         // Record the first few tasks of a stage, so that short jobs have samples.
@@ -92,7 +99,7 @@ pub(crate) struct SampleBuffer {
 struct Pending {
     tasks: Vec<Sample>,
     /// By statement: messages and bytes.
-    exchanged: BTreeMap<u32, (u64, u64)>,
+    exchanged: BTreeMap<StatementIx, (u64, u64)>,
     drained_ns: u64,
 }
 
@@ -103,7 +110,7 @@ impl SampleBuffer {
     }
 
     /// Counts a message sent for a statement.
-    pub fn exchanged(&self, statement: u32, bytes: usize) {
+    pub fn exchanged(&self, statement: StatementIx, bytes: usize) {
         let mut pending = lock(&self.pending);
         let (messages, all) = pending.exchanged.entry(statement).or_default();
         *messages += 1;

@@ -462,7 +462,7 @@ impl Network for Mesh {
             && let Message::Deliver { arrival: Arrival::Chunk { gather, .. }, .. } = &envelope.message
         {
             // In the table, a gather follows its scatter.
-            samples.exchanged(gather.statement - 1, frame.len());
+            samples.exchanged(gather.statement.before(), frame.len());
         }
     }
 

@@ -7,6 +7,7 @@
 use bytes::Bytes;
 
 use crate::dataflow::data::Chunk;
+use crate::dataflow::index::StatementIx;
 use crate::dataflow::plan::Instance;
 use crate::protocol::message::{Envelope, Message, Packed};
 use crate::protocol::records::{Arrival, Exchanged, Host, Part, Sample, Signal, TraceBatch};
@@ -163,6 +164,16 @@ impl Binary for u64 {
 
     fn take(input: &mut Input) -> Result<Self, String> {
         Ok(Self::from(u32::take(input)?) | Self::from(u32::take(input)?) << 32)
+    }
+}
+
+impl Binary for StatementIx {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+
+    fn take(input: &mut Input) -> Result<Self, String> {
+        u32::take(input).map(Self)
     }
 }
 

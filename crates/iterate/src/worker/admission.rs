@@ -100,6 +100,7 @@ mod tests {
 
     use super::*;
     use crate::dataflow::data::Chunk;
+    use crate::dataflow::index::GroupIx;
     use crate::dataflow::plan::{Instance, Statement};
     use crate::exec::bundle::Bundle;
     use crate::protocol::ports::Network;
@@ -133,8 +134,8 @@ mod tests {
 
     /// A chunk of the first gather of bundle 0.
     fn chunk(plan: &Plan, epoch: u64) -> Message {
-        let is_gather = |at: &Statement| matches!(at.kind, Kind::Gather { .. }) && at.group == 0;
-        let statement = plan.statements.iter().position(is_gather).unwrap() as u32;
+        let is_gather = |at: &Statement| matches!(at.kind, Kind::Gather { .. }) && at.group == GroupIx(0);
+        let statement = plan.statements.find(is_gather).unwrap();
         let (gather, chunk) = (Instance { epoch, statement }, Some(Chunk::Encoded(vec![0; 8].into())));
         Message::Deliver { to: vec![(0, 1)], arrival: Arrival::Chunk { gather, source: 0, chunk } }
     }

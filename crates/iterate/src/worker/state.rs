@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::dataflow::index::StatementIx;
 use crate::dataflow::plan::{BundleIx, Plan};
 use crate::error::JobError;
 use crate::exec::bundle::Bundle;
@@ -58,7 +59,7 @@ pub(crate) struct Worker {
     /// Signals of earlier epochs may be published.
     publish_limit: AtomicU64,
     /// By statement: epoch and bits of the latest observed value.
-    pub observed: Mutex<BTreeMap<u32, (u64, u64)>>,
+    pub observed: Mutex<BTreeMap<StatementIx, (u64, u64)>>,
     /// Iterations of outermost loops whose signals are computed on this worker.
     pub iterations: Mutex<Iterations>,
     /// Samples of a traced job, if the worker runs in its own process.

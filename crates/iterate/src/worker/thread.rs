@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use crate::dataflow::data::AnyData;
+use crate::dataflow::index::StatementIx;
 use crate::dataflow::load::load_partition;
 use crate::dataflow::plan::{BundleIx, Instance};
 use crate::dataflow::routes::{Routes, Sent};
@@ -30,9 +31,15 @@ type LoadedPart = Result<Box<dyn AnyData>, String>;
 /// A source of measured or simulated times of turns and tasks.
 pub(crate) trait Meter {
     /// Called before a task.
-    fn before(&mut self, bundle: BundleIx, statement: u32);
+    fn before(&mut self, bundle: BundleIx, statement: StatementIx);
     /// Called after a task; `bytes` returns the number of bytes that it may have accessed.
-    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64);
+    fn after(
+        &mut self,
+        bundle: BundleIx,
+        statement: StatementIx,
+        iteration: u64,
+        bytes: impl FnOnce() -> u64,
+    );
     /// Called before a turn.
     fn turn_begins(&mut self);
     /// Called after a turn; returns its core time.
@@ -247,16 +254,22 @@ impl<M: Meter> Host for Thread<'_, M> {
         self.worker.save(bundle);
     }
 
-    fn observe(&mut self, statement: u32, epoch: u64, value: f64) {
+    fn observe(&mut self, statement: StatementIx, epoch: u64, value: f64) {
         lock(&self.worker.observed).insert(statement, (epoch, value.to_bits()));
     }
 
-    fn before(&mut self, bundle: BundleIx, statement: u32) {
+    fn before(&mut self, bundle: BundleIx, statement: StatementIx) {
         self.meter.before(bundle, statement);
     }
 
     #[inline]
-    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64) {
+    fn after(
+        &mut self,
+        bundle: BundleIx,
+        statement: StatementIx,
+        iteration: u64,
+        bytes: impl FnOnce() -> u64,
+    ) {
         self.meter.after(bundle, statement, iteration, bytes);
     }
 
@@ -281,7 +294,7 @@ impl Worker {
     /// loaders. Returns false, and tells the controller, if the snapshot is damaged.
     pub fn load(&self, bundle: &mut Bundle) -> Result<bool, JobError> {
         for dataset in 0..self.plan.datasets.len() {
-            let here = self.plan.groups[bundle.group as usize].datasets >> dataset & 1 == 1;
+            let here = self.plan.groups[bundle.group].datasets >> dataset & 1 == 1;
             if !here || bundle.states[dataset].is_some() {
                 continue;
             }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::dataflow::index::StatementIx;
 use crate::dataflow::plan::BundleIx;
 use crate::tracing::sampling::Sampler;
 use crate::worker::handlers::Waiting;
@@ -49,14 +50,20 @@ impl<'s> ClockMeter<'s> {
 
 impl Meter for ClockMeter<'_> {
     #[inline]
-    fn before(&mut self, bundle: BundleIx, statement: u32) {
+    fn before(&mut self, bundle: BundleIx, statement: StatementIx) {
         if let Some(sampler) = &mut self.sampler {
             sampler.before(bundle, statement);
         }
     }
 
     #[inline]
-    fn after(&mut self, bundle: BundleIx, statement: u32, iteration: u64, bytes: impl FnOnce() -> u64) {
+    fn after(
+        &mut self,
+        bundle: BundleIx,
+        statement: StatementIx,
+        iteration: u64,
+        bytes: impl FnOnce() -> u64,
+    ) {
         if let Some(sampler) = &mut self.sampler {
             sampler.after(bundle, statement, iteration, bytes);
         }
