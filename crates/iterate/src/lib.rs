@@ -8,6 +8,19 @@
 //! - [`Program`] is the driver program that an application builds; [`Plan`] is its compiled form.
 //! - [`run`] executes a plan and returns its [`Outcome`].
 //!
+//! The folders of the sources, each of which uses only those above it:
+//!
+//! | folder | content |
+//! |---|---|
+//! | `dataflow` | programs, their plans, and their results |
+//! | `protocol` | messages, their checks, and the ports that they leave by |
+//! | `exec` | bundles of partitions: the next task, and the queues of those that are ready |
+//! | `tracing`, `snapshot` | what a job leaves behind: a trace, and states to resume from |
+//! | `control` | the controller's decisions: placement, balance, recovery |
+//! | `worker` | a worker's state, its handlers, and its threads |
+//! | `transport` | connections between processes |
+//! | `drive` | a job in this process, over several, or in a simulation |
+//!
 //! Use this crate for data that fits in the workers' memory and work that is limited by cores or memory
 //! bandwidth. It does not support SQL, data that must be streamed from disk in every iteration, or
 //! programs whose stages are unknown until they run.
