@@ -75,7 +75,7 @@ def test_invalid_composition_is_located(tmp_path):
 
 
 def test_service_passes_the_conformance_suite(service):
-    """Runs `crates/storage/src/conformance.rs` plain, wrapped, and with every fault."""
+    """Runs `crates/storage-testing/src/conformance.rs` plain, wrapped, and with every fault."""
     example = binary.binary().parent / "examples" / "conformance"
     if not example.exists():
         pytest.fail(f"{example} does not exist: `cargo build --release --workspace --examples`")

@@ -163,11 +163,11 @@ impl ObjectStore for Container {
 mod tests {
     use super::*;
     use object_store::memory::InMemory;
-    use pellucid_storage::clock::Virtual;
-    use pellucid_storage::conformance::content;
     use pellucid_storage::retry::{Limits, Retrying};
     use pellucid_storage::wrap::Wrapped;
-    use pellucid_storage::wrap::fault::{Faults, transient};
+    use pellucid_storage_testing::Virtual;
+    use pellucid_storage_testing::conformance::content;
+    use pellucid_storage_testing::fault::{Faults, transient};
 
     #[test]
     fn segments_and_manifests_are_retried() {

@@ -137,7 +137,7 @@ async fn download(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::content;
+    use crate::probe::content;
 
     #[test]
     fn fetch_downloads_whole_objects_and_skips_hidden_ones() {

@@ -14,7 +14,6 @@
 mod address;
 pub mod clock;
 pub mod composition;
-pub mod conformance;
 mod connector;
 pub mod doctor;
 mod document;

@@ -9,11 +9,13 @@ use object_store::memory::InMemory;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use pellucid_storage::clock::{Clock, Virtual};
+use pellucid_storage::clock::Clock;
 use pellucid_storage::probe::{Budget, Folder, FolderKind, Pattern, Probe, ProbeError, ReadFrom, Report};
-use pellucid_storage::wrap::fault::{Fault, Faults};
-use pellucid_storage::wrap::pace::Pace;
 use pellucid_storage::wrap::{Call, Interceptor, Wrapped};
+use pellucid_storage_testing::Virtual;
+use pellucid_storage_testing::count::Count;
+use pellucid_storage_testing::fault::{Fault, Faults};
+use pellucid_storage_testing::pace::Pace;
 use pellucid_trace::Operation;
 
 /// A store whose renames copy at 200 MB/s. Identifies large objects by the probe's order of renames.
@@ -181,7 +183,7 @@ fn existing_objects_are_read_at_most_once_and_kept() {
         let at = Path::from(format!("big/{i}"));
         clock.run(inner.put(&at, vec![7; size].into())).unwrap().unwrap();
     }
-    let counted = Wrapped::new(store, pellucid_storage::wrap::count::Count::default());
+    let counted = Wrapped::new(store, Count::default());
     let never = Arc::new(AtomicBool::new(false));
     let report = clock
         .run(probe_of(&clock, counted.clone(), Some("big"), BUDGET, &never, &|_, _| {}))
@@ -204,7 +206,7 @@ fn minimum_budget_is_never_exceeded() {
     for seconds in [1, 600] {
         let clock = Arc::new(Virtual::default());
         let (_, store) = store(&clock);
-        let counted = Wrapped::new(store, pellucid_storage::wrap::count::Count::default());
+        let counted = Wrapped::new(store, Count::default());
         let never = Arc::new(AtomicBool::new(false));
         let budget = Budget { time_ns: seconds * 1_000_000_000, bytes: Budget::MIN_BYTES };
         let report = probe(&clock, counted.clone(), budget, &never, &|_, _| {}).unwrap();
@@ -219,7 +221,7 @@ fn budgets_of_time_and_bytes_are_kept() {
     for (seconds, bytes) in [(1, 1 << 30), (10, 64 << 20), (600, 16 << 20)] {
         let clock = Arc::new(Virtual::default());
         let (inner, store) = store(&clock);
-        let counted = Wrapped::new(store, pellucid_storage::wrap::count::Count::default());
+        let counted = Wrapped::new(store, Count::default());
         let never = Arc::new(AtomicBool::new(false));
         let budget = Budget { time_ns: seconds * 1_000_000_000, bytes };
         let report = probe(&clock, counted.clone(), budget, &never, &|_, _| {}).unwrap();

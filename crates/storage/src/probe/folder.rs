@@ -293,7 +293,6 @@ fn started(process: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Virtual;
     use object_store::memory::InMemory;
 
     async fn names(store: &InMemory) -> Vec<String> {
@@ -340,7 +339,7 @@ mod tests {
             folder.remove(&store, None).await.unwrap();
             names(&store).await
         };
-        let left = Virtual::default().run(run).unwrap();
+        let left = futures::executor::block_on(run);
         let of = |i: u32, names: &[&str]| {
             names.iter().map(|n| format!("data/pellucid-probe-{i:016x}/{n}")).collect()
         };

@@ -11,6 +11,7 @@
 //! instead ([`pieces`]). On the local file system a write ends when its bytes are on the device, as
 //! in the engine, and the probe evicts its files from the page cache before it reads them.
 
+mod content;
 mod folder;
 mod load;
 mod output;
@@ -29,6 +30,7 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, Result};
 use pellucid_scheduler::{Concurrency, Policy};
 
+pub use content::content;
 pub use folder::{Folder, FolderKind};
 use load::Load;
 use pieces::Pieces;
@@ -36,7 +38,6 @@ pub use place::{PlaceError, probe};
 pub use report::{Commit, FirstByte, Pattern, ReadFrom, ReadRate, Rename, Report, Service, Upload};
 
 use crate::clock::{Clock, timeout};
-use crate::conformance::content;
 
 /// Bytes of one object that is read, and of one sequential request.
 const OBJECT_BYTES: u64 = 8 << 20;

@@ -21,8 +21,8 @@ use object_store::path::Path;
 use object_store::{Error, MultipartId, MultipartUpload, ObjectStoreExt, Result};
 use pellucid_scheduler::{Concurrency, Controller, Policy, Sample};
 
+use super::content::content;
 use super::{Commit, MAX_CONCURRENT, Outcome, Probe, RENAME_SHARE, Report, SMALL_BYTES, TASK_BYTES, TASKS};
-use crate::conformance::content;
 use crate::probe::report::Upload;
 
 /// Bytes of a part, as in the engine (DataFusion's `objectstore_writer_buffer_size`).

@@ -117,19 +117,18 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
-    use crate::clock::Virtual;
 
     #[test]
     fn existing_bytes_are_read_at_most_once() {
         let store = InMemory::new();
-        let pieces = Virtual::default().run(async {
+        let pieces = futures::executor::block_on(async {
             for (name, bytes) in [("a", 2 * OBJECT_BYTES + 5), ("b", OBJECT_BYTES), ("c", 100)] {
                 let at = Path::from(format!("data/{name}"));
                 store.put(&at, vec![0; bytes as usize].into()).await?;
             }
             Pieces::existing(&store, &Path::from("data")).await
         });
-        let mut pieces = pieces.unwrap().unwrap();
+        let mut pieces = pieces.unwrap();
         assert!(pieces.read_once() && pieces.own().next().is_none());
         let mut all: Vec<Place> = pieces.take(1, OBJECT_BYTES);
         assert_eq!(all.len(), 1);

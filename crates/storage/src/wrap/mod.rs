@@ -1,15 +1,11 @@
-//! Wrappers for stores: limits, pacing, counting, fault injection and hiding secrets.
+//! Wrappers for stores: hiding secrets and mapping errors; in tests also faults, pacing and counting
+//! (`crates/storage-testing`).
 //!
 //! Each wrapper is an [`Interceptor`] with hooks before a call, after it, and for the response body.
 //! [`Wrapped`] is the only implementation of `object_store`'s trait for them, so a new operation of
-//! the trait is delegated in one place. Wrappers nest in any order, and the conformance suite
-//! ([`crate::conformance`]) covers each of them. Retries ([`crate::retry`]) need a loop around the
+//! the trait is delegated in one place. Wrappers nest in any order. Retries ([`crate::retry`]) need a loop around the
 //! call instead of hooks, so they are separate.
 
-pub mod count;
-pub mod fault;
-pub mod limit;
-pub mod pace;
 pub mod secrets;
 
 use std::fmt;
@@ -77,7 +73,7 @@ impl Interceptor for MapErrors {
 pub type Body = BoxStream<'static, Result<bytes::Bytes>>;
 
 /// Replaces the body of a response.
-pub(crate) fn map_body(result: GetResult, map: impl FnOnce(Body) -> Body) -> GetResult {
+pub fn map_body(result: GetResult, map: impl FnOnce(Body) -> Body) -> GetResult {
     let GetResult { meta, range, attributes, .. } = &result;
     let (meta, range, attributes) = (meta.clone(), range.clone(), attributes.clone());
     GetResult { payload: GetResultPayload::Stream(map(result.into_stream())), meta, range, attributes }

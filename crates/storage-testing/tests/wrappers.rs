@@ -12,15 +12,15 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
-use pellucid_storage::clock::{Clock, Live, Virtual};
-use pellucid_storage::conformance::{check, check_failing, content};
+use pellucid_storage::clock::{Clock, Live};
 use pellucid_storage::retry::{Limits, Retrying};
 use pellucid_storage::wrap::Wrapped;
-use pellucid_storage::wrap::count::Count;
-use pellucid_storage::wrap::fault::{ALL, Fault, Faults, transient};
-use pellucid_storage::wrap::limit::Limit;
-use pellucid_storage::wrap::pace::Pace;
 use pellucid_storage::wrap::secrets::Secrets;
+use pellucid_storage_testing::Virtual;
+use pellucid_storage_testing::conformance::{check, check_failing, content};
+use pellucid_storage_testing::count::Count;
+use pellucid_storage_testing::fault::{ALL, Fault, Faults, transient};
+use pellucid_storage_testing::pace::Pace;
 use pellucid_trace::Operation;
 
 fn memory() -> Store {
@@ -39,13 +39,12 @@ fn every_wrapper(inner: &Store, clock: &Arc<dyn Clock>) -> Vec<(&'static str, St
     let all: Store = Retrying::new(all, clock.clone(), Limits::default(), 1);
     vec![
         ("bare", inner()),
-        ("limit", Wrapped::new(inner(), Limit::new(3))),
         ("pace", Wrapped::new(inner(), Pace::new(clock.clone(), 1e9, 100_000))),
         ("count", Wrapped::new(inner(), Count::default())),
         ("secrets", Wrapped::new(inner(), Secrets::new(["secret".to_string()]))),
         ("no faults", Wrapped::new(inner(), no_faults)),
         ("retry", Retrying::new(inner(), clock.clone(), Limits::default(), 1)),
-        ("all of them", Wrapped::new(all, Limit::new(64))),
+        ("all of them", all),
     ]
 }
 

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use object_store::{GetResult, Result};
 
-use super::{Call, Interceptor, map_body};
-use crate::clock::Clock;
+use pellucid_storage::clock::Clock;
+use pellucid_storage::wrap::{Call, Interceptor, map_body};
 
 /// A link with a rate and a latency.
 #[derive(Debug)]
@@ -66,11 +66,11 @@ impl Interceptor for Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Virtual;
-    use crate::wrap::Wrapped;
+    use crate::Virtual;
     use object_store::memory::InMemory;
     use object_store::path::Path;
     use object_store::{ObjectStore, ObjectStoreExt};
+    use pellucid_storage::wrap::Wrapped;
 
     #[test]
     fn calls_share_one_rate() {

@@ -2,7 +2,7 @@
 //!
 //! One in every `n` calls fails, cycling through the given faults. Faults depend only on the order of
 //! the calls, so a failing test is reproducible. Wrap any store with it, and the result with
-//! [`crate::retry::Retrying`].
+//! [`pellucid_storage::retry::Retrying`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,9 +13,9 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::{Error, GetResult, Result};
 use pellucid_trace::Operation;
 
-use super::{Call, Interceptor, map_body};
-use crate::clock::Clock;
-use crate::retry::Throttled;
+use pellucid_storage::clock::Clock;
+use pellucid_storage::retry::Throttled;
+use pellucid_storage::wrap::{Body, Call, Interceptor, map_body};
 
 /// A kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Interceptor for Faults {
 }
 
 /// Truncates a body after `bytes`, optionally with an error in place of the rest.
-fn cut(body: super::Body, bytes: u64, instead: Option<Error>) -> super::Body {
+fn cut(body: Body, bytes: u64, instead: Option<Error>) -> Body {
     let mut left = bytes as usize;
     let truncated = body.map_ok(move |piece| {
         let kept = piece.slice(..piece.len().min(left));

@@ -14,13 +14,15 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload, Result};
 
-use crate::wrap::fault;
+pub use pellucid_storage::probe::content;
+
+use crate::fault;
 
 /// Size of a part of a multipart upload: the minimum of S3 for all parts but the last.
 const PART_BYTES: usize = 5 << 20;
 
 /// Checks whose calls are not retried, because they are not idempotent and their response may be lost:
-/// create if absent, rename, uploading a part, and completing an upload ([`crate::retry`]).
+/// create if absent, rename, uploading a part, and completing an upload ([`pellucid_storage::retry`]).
 const NOT_RETRIED: [&str; 4] =
     ["creates_only_if_absent", "copies_and_renames", "uploads_in_parts", "removes_aborted_uploads"];
 
@@ -58,7 +60,7 @@ pub async fn check(store: &dyn ObjectStore, folder: &Path) -> Vec<String> {
     wrong
 }
 
-/// Runs the suite on a store that retries ([`crate::retry::Retrying`]) over one with transient
+/// Runs the suite on a store that retries ([`pellucid_storage::retry::Retrying`]) over one with transient
 /// [`fault`]s. Checks of calls that are not retried may fail with such a fault; returns all other
 /// deviations.
 pub async fn check_failing(store: &dyn ObjectStore, folder: &Path) -> Vec<String> {
@@ -77,19 +79,6 @@ pub async fn clear(store: &dyn ObjectStore, folder: &Path) -> Result<()> {
     let found: Vec<Path> = store.list(Some(folder)).map_ok(|o| o.location).try_collect().await?;
     let found = futures::stream::iter(found.into_iter().map(Ok)).boxed();
     store.delete_stream(found).try_collect::<Vec<Path>>().await.map(|_| ())
-}
-
-/// Returns pseudorandom bytes for a seed.
-pub fn content(seed: u64, bytes: usize) -> Bytes {
-    let mut state = seed;
-    let word = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 32) as u32
-    };
-    let words = std::iter::repeat_with(word).take(bytes.div_ceil(4));
-    let mut all: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
-    all.truncate(bytes);
-    all.into()
 }
 
 fn context(what: &str) -> impl Fn(Error) -> String + '_ {

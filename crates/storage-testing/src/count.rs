@@ -8,7 +8,7 @@ use futures::StreamExt;
 use object_store::{GetResult, Result};
 use pellucid_trace::Operation;
 
-use super::{Call, Interceptor, map_body};
+use pellucid_storage::wrap::{Call, Interceptor, map_body};
 
 /// The operations, in the order of [`Counts`].
 const OPERATIONS: [Operation; 8] = [
