@@ -4,13 +4,12 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::whatif::probed;
 use crate::{analyze, interrupt, output, units};
+use pellucid_model::composition::Composition;
+use pellucid_model::composition::rank::{self, Ranking};
+use pellucid_model::doctor::{self, Diagnosis, Problem, Saving, SparkConfiguration};
 use pellucid_model::whatif::{Changes, WhatIfModel, residuals};
 use pellucid_storage::StorageError;
-use pellucid_storage::composition::Composition;
-use pellucid_storage::doctor::{self, Advice, Diagnosis, Saving};
 use pellucid_storage::probe::{self, Budget, PlaceError, Report};
-use pellucid_storage::rank::{self, Ranking};
-use pellucid_storage::spark::SparkConfiguration;
 use pellucid_trace::Trace;
 use serde::Serialize;
 use std::io::Read;
@@ -210,7 +209,7 @@ fn doctor(arguments: &DoctorArguments, console: &Console) -> Result<(), Failure>
         _ => {
             let trace = analyze::read(path)?;
             let mut findings = doctor::of_trace(&trace, probe.as_ref());
-            findings.iter_mut().for_each(|advice| predict_saving(advice, &trace, probe.as_ref()));
+            findings.iter_mut().for_each(|problem| predict_saving(problem, &trace, probe.as_ref()));
             findings.sort_by(|a, b| b.saves_ms.unwrap_or(0.0).total_cmp(&a.saves_ms.unwrap_or(0.0)));
             findings
         }
@@ -223,10 +222,10 @@ fn doctor(arguments: &DoctorArguments, console: &Console) -> Result<(), Failure>
 /// error. `bench/STORAGE.md` compares predicted with measured savings.
 const SAVING_UNCERTAINTY: f64 = 0.15;
 
-/// Sets the predicted saving of an advice, with its interval, if the model can predict it.
-fn predict_saving(advice: &mut Advice, trace: &Trace, probe: Option<&Report>) {
+/// Sets the predicted saving of a problem, with its interval, if the model can predict it.
+fn predict_saving(problem: &mut Problem, trace: &Trace, probe: Option<&Report>) {
     let ms = |ns: u64| ns as f64 / 1e6;
-    let saving = match &advice.saving {
+    let saving = match &problem.saving {
         Saving::Unknown => None,
         Saving::Time(ns) => Some(ns.map(ms)),
         Saving::Tasks { saved_ns, driver_ns, uncertainty_ns } => {
@@ -249,7 +248,7 @@ fn predict_saving(advice: &mut Advice, trace: &Trace, probe: Option<&Report>) {
         }
     };
     if let Some([low, expected, high]) = saving {
-        (advice.low_ms, advice.saves_ms, advice.high_ms) = (Some(low), Some(expected), Some(high));
+        (problem.low_ms, problem.saves_ms, problem.high_ms) = (Some(low), Some(expected), Some(high));
     }
 }
 
@@ -282,11 +281,11 @@ fn text_prefix(path: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-fn describe(advice: &Advice) -> String {
-    let saves = match (advice.saves_ms, advice.low_ms, advice.high_ms) {
+fn describe(problem: &Problem) -> String {
+    let saves = match (problem.saves_ms, problem.low_ms, problem.high_ms) {
         (Some(ms), Some(low), Some(high)) => format!("  Saves: {ms:.0} ms ({low:.0} to {high:.0})\n"),
         _ => "  Saves: not predicted\n".to_string(),
     };
-    let finding = &advice.finding;
+    let finding = &problem.finding;
     format!("{}\n  {}\n  Change: {}\n{saves}", finding.title, finding.evidence, finding.change)
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use pellucid_fuzz::{Inputs, fuzz};
 use pellucid_model::analyze;
+use pellucid_model::doctor::of_trace;
 use pellucid_report::*;
-use pellucid_storage::doctor::of_trace;
 
 /// Returns the files below a folder, in order.
 fn files(folder: &Path) -> Vec<PathBuf> {

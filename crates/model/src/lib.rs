@@ -37,6 +37,9 @@
 //! Pipelined tasks (Spark's) have no ideal times; `pipelined` analyzes them as in blocked-time-nsdi15.
 //! Sampled tasks (of iterative jobs) are read as monotasks on cores and memory bandwidth, in `iterative`.
 //!
+//! Two analyses are of storage: [`composition`] counts the links of a data path, and [`doctor`] finds problems in
+//! how a trace, a Spark configuration or a composition uses stores.
+//!
 //! This crate reads no clock and does no I/O. Input may be damaged: records with invalid indices are
 //! skipped with a warning. Values that were not measured are `None`.
 
@@ -45,7 +48,10 @@ pub mod backtest;
 mod capacity;
 mod cause;
 mod compare;
+pub mod composition;
 mod demand;
+pub mod doctor;
+mod finding;
 mod ideal;
 mod iterative;
 mod job;
@@ -57,6 +63,7 @@ pub mod whatif;
 
 pub use analysis::*;
 pub use compare::{Change, Comparison, StageChange, Verdict, compare};
+pub use finding::Finding;
 pub use pipelined::{is_known_setting, query, saved_by_shorter_tasks_ms, spread};
 pub use series::{Series, series};
 pub use steps::Steps;

@@ -1,4 +1,4 @@
-//! Storage backends, and analyses of the data path to them.
+//! Storage backends, and measurements of them.
 //!
 //! Every store implements `object_store`'s trait. [`open`] turns a URL into a store: the local
 //! file system ([`LocalStore`], which reads only the requested bytes), S3, or a scheme that another
@@ -7,27 +7,18 @@
 //! This crate does not schedule reads: the engine wraps these stores, and the runtime reads local
 //! data files itself.
 //!
-//! Three analyses build on the stores: a static model of a composition of layers ([`path`],
-//! [`rank`], [`mismatch`]), measurements of a store ([`probe`]), and findings about its use
-//! ([`doctor`]).
+//! A [`probe`] measures a store. `pellucid-model` reads its report: the doctor and what-ifs of storage.
 
 mod address;
 pub mod clock;
-pub mod composition;
 mod connector;
-pub mod doctor;
 mod document;
 pub mod fetch;
-pub mod finding;
 mod local;
-pub mod mismatch;
-pub mod path;
 pub mod pattern;
 pub mod probe;
-pub mod rank;
 mod remote;
 pub mod retry;
-pub mod spark;
 pub mod wrap;
 
 use std::fmt;

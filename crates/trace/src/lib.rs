@@ -29,7 +29,8 @@
 //! ```
 //!
 //! [`whole`] writes the other outputs of commands: files and folders that appear whole or
-//! not at all. [`guard`] converts panics to errors.
+//! not at all. [`guard`] converts panics to errors. [`probe`] is the report of a store's measurements,
+//! which analyses read beside traces.
 //!
 //! This crate does not interpret traces; `pellucid-model` does. It depends on no
 //! other crate of the workspace.
@@ -41,6 +42,7 @@ mod error;
 mod format;
 pub mod guard;
 mod packed;
+pub mod probe;
 mod reader;
 pub mod record;
 mod recorder;

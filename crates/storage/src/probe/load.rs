@@ -9,7 +9,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, Result};
 use pellucid_scheduler::{Concurrency, Controller, Sample};
 
 use super::pieces::Place;
-use super::report::{FirstByte, Pattern, ReadRate};
+use pellucid_trace::probe::{FirstByte, Pattern, ReadRate};
 
 /// Number of rounds without a change after which the controller counts as settled.
 const SETTLED_ROUNDS: u32 = 4;

@@ -17,7 +17,6 @@ mod load;
 mod output;
 mod pieces;
 mod place;
-mod report;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,9 +32,11 @@ use pellucid_scheduler::{Concurrency, Policy};
 pub use content::content;
 pub use folder::{Folder, FolderKind};
 use load::Load;
+pub use pellucid_trace::probe::{
+    Commit, FirstByte, Pattern, ReadFrom, ReadRate, Rename, Report, Service, Upload,
+};
 use pieces::Pieces;
 pub use place::{PlaceError, probe};
-pub use report::{Commit, FirstByte, Pattern, ReadFrom, ReadRate, Rename, Report, Service, Upload};
 
 use crate::clock::{Clock, timeout};
 
@@ -57,8 +58,8 @@ const MAX_CONCURRENT: u32 = 64;
 const RENAMED_BYTES: u64 = 64 << 20;
 const RENAME_SHARE: f64 = 0.2;
 /// Tasks of the job whose commit is timed, and output bytes of each.
-pub(crate) const TASKS: usize = 4;
-pub(crate) const TASK_BYTES: usize = 6 << 20;
+const TASKS: usize = Commit::TASKS;
+const TASK_BYTES: usize = Commit::TASK_BYTES;
 /// A rename copies if the fastest rename of the large object takes this much longer than the fastest
 /// of the small one. The fastest counts because a copy is never fast, and other activity on the
 /// machine only slows renames down.

@@ -23,7 +23,7 @@ use pellucid_scheduler::{Concurrency, Controller, Policy, Sample};
 
 use super::content::content;
 use super::{Commit, MAX_CONCURRENT, Outcome, Probe, RENAME_SHARE, Report, SMALL_BYTES, TASK_BYTES, TASKS};
-use crate::probe::report::Upload;
+use pellucid_trace::probe::Upload;
 
 /// Bytes of a part, as in the engine (DataFusion's `objectstore_writer_buffer_size`).
 const PART_BYTES: u64 = 10 << 20;

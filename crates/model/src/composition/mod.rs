@@ -24,9 +24,13 @@
 //! ```
 //!
 //! Locations are relative to the preceding component on the request path: the layer above, or
-//! the last mediator. The count ([`crate::path`]) depends only on whether a location is another
+//! the last mediator. The count ([`path`]) depends only on whether a location is another
 //! machine; the finer distinctions document the setup. This module measures nothing: link rates
 //! come from the file or from a probe.
+
+pub mod mismatch;
+pub mod path;
+pub mod rank;
 
 use std::fmt;
 use std::ops::Range;

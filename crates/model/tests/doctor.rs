@@ -1,23 +1,22 @@
 //! Tests for the doctor's findings, and for inputs without findings.
 
-use pellucid_storage::composition::Composition;
-use pellucid_storage::doctor::{Advice, Saving, of_composition, of_spark, of_trace};
-use pellucid_storage::probe::{Commit, FirstByte, Pattern, ReadFrom, ReadRate, Rename, Report};
-use pellucid_storage::spark::SparkConfiguration;
+use pellucid_model::composition::Composition;
+use pellucid_model::doctor::{Problem, Saving, SparkConfiguration, of_composition, of_spark, of_trace};
+use pellucid_trace::probe::{Commit, FirstByte, Pattern, ReadFrom, ReadRate, Rename, Report};
 use pellucid_trace::{
     Application, Blocked, Job, JobEnd, Machine, Monotask, Operation, Outcome, Phase, PipelinedTask, Query,
     QueryEnd, Resource, Stage, StorageOperation, Trace, UtilizationSample, kind,
 };
 
 fn scenario(file: &str) -> String {
-    std::fs::read_to_string(format!("scenarios/{file}.toml")).unwrap()
+    std::fs::read_to_string(format!("../storage/scenarios/{file}.toml")).unwrap()
 }
 
 fn composition(text: &str) -> Composition {
     Composition::parse("x.toml", text).unwrap()
 }
 
-fn titles(found: &[Advice]) -> Vec<&str> {
+fn titles(found: &[Problem]) -> Vec<&str> {
     found.iter().map(|a| a.finding.title.as_str()).collect()
 }
 
@@ -70,7 +69,7 @@ fn rename_commit_is_found_only_if_renames_copy() {
     };
     let found = of_composition(&commits(""), Some(&probe(&[1e8], true)));
     assert_eq!(titles(&found), ["output is committed by rename, and a rename copies"]);
-    let Advice { finding, .. } = &found[0];
+    let Problem { finding, .. } = &found[0];
     assert!(
         finding.evidence.contains("written 3 times") && finding.evidence.contains("400 ms"),
         "{finding:?}"
@@ -125,7 +124,7 @@ fn slow_upload_completions_are_found_by_a_probe() {
     assert!(of_composition(&far, Some(&completes(None))).is_empty());
 }
 
-fn spark(text: &str, probe: Option<&Report>) -> Vec<Advice> {
+fn spark(text: &str, probe: Option<&Report>) -> Vec<Problem> {
     of_spark(&SparkConfiguration::parse(text).unwrap(), probe)
 }
 

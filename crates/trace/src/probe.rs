@@ -1,4 +1,6 @@
-//! The report of a probe: the document `pellucid.probe/1`.
+//! The report of a store's probe: the document `pellucid.probe/1`.
+//!
+//! `pellucid-storage` measures stores and writes it; `pellucid-model` reads it.
 
 use std::fmt::Write;
 
@@ -16,7 +18,7 @@ pub enum Pattern {
 
 impl Pattern {
     /// Returns the name for progress and reports.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Pattern::Sequential => "sequential reads",
             Pattern::Random => "random reads",
@@ -59,7 +61,7 @@ pub struct Rename {
     pub bytes: u64,
 }
 
-/// The time to commit the output of four tasks, 6 MiB each, after it was written.
+/// The time to commit the output of [`Commit::TASKS`] tasks, [`Commit::TASK_BYTES`] each, after it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Commit {
     /// Commit by renames in each task and in the driver, in milliseconds.
@@ -69,6 +71,13 @@ pub struct Commit {
     /// A small request of a committing task while another task uploads or commits, in milliseconds.
     #[serde(default)]
     pub request_ms: Option<f64>,
+}
+
+impl Commit {
+    /// Tasks of the job whose commit is timed.
+    pub const TASKS: usize = 4;
+    /// Output bytes of each task.
+    pub const TASK_BYTES: usize = 6 << 20;
 }
 
 /// The cost of an upload as the engine makes it.
@@ -298,7 +307,7 @@ impl Report {
 }
 
 /// Formats a number with three significant digits.
-pub(crate) fn digits(value: f64) -> String {
+fn digits(value: f64) -> String {
     // The logarithm of zero is -inf, which saturates.
     let whole = (value.abs().log10().floor() as i32).saturating_add(1);
     let after = 3i32.saturating_sub(whole).clamp(0, 3) as usize;

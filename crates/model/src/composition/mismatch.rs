@@ -5,13 +5,24 @@
 //! copies (SWI), or every byte passes one proxy (SWI). [`crate::doctor`] finds the mismatches that
 //! need measurements.
 
-use crate::composition::{Commit, Composition, Layer, Mediator};
-use crate::finding::Finding;
-use crate::rank::RankFinding;
+use serde::Serialize;
+
+use super::{Commit, Composition, Layer, Mediator};
+use crate::finding::{Finding, number};
 
 /// Number of times that each byte is written if tasks and driver both rename and a rename copies:
 /// the output itself, the task's rename, and the driver's rename (§V-A.3).
 pub const RENAME_COMMIT_WRITES: f64 = 3.0;
+
+/// A finding about one composition, with its write amplification.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RankFinding {
+    /// The finding.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// Number of times that each byte is written; `None` for findings about something else.
+    pub factor: Option<f64>,
+}
 
 /// Returns the mismatches in a composition, costliest first.
 pub fn of_composition(composition: &Composition) -> Vec<RankFinding> {
@@ -54,12 +65,6 @@ fn copies(layer: &Layer) -> String {
         (0, _) => format!("{} copies", layer.copies),
         _ => format!("{} bytes", number(layer.stored_per_byte())),
     }
-}
-
-/// Formats a number with at most two decimal places.
-pub(crate) fn number(value: f64) -> String {
-    let rounded = (value * 100.0).round() / 100.0;
-    format!("{rounded}")
 }
 
 fn rename_commit(c: &Composition) -> Option<RankFinding> {

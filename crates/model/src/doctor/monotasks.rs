@@ -1,17 +1,20 @@
 //! Findings from a trace of this engine.
 
+use pellucid_trace::probe::{ReadFrom, Report};
 use pellucid_trace::{Monotask, Operation, Phase, StorageOperation, Trace, kind, union_ns};
 
-use super::{
-    Advice, FASTER_WRITES, MIN_CACHED_SHARE, MIN_REQUESTS, MIN_TIME_SHARE, READ_SLOWER, SMALL_BYTES, Saving,
-    UPLOADS_IN_PLACE, UPLOADS_WAIT, percent,
+use super::problem::{Problem, Saving};
+use super::remedies::{
+    FASTER_WRITES, FEWER_REQUESTS, LARGE_REQUEST_BYTES, MIN_REQUESTS, MIN_TIME_SHARE, READ_SLOWER,
+    SMALL_BYTES, UPLOADS_IN_PLACE, UPLOADS_WAIT, is_throttling,
 };
-use crate::finding::Finding;
-use crate::mismatch::number;
-use crate::probe::{ReadFrom, Report};
+use crate::finding::{Finding, number, percent};
+
+/// Minimum share of input from memory at which storage is irrelevant.
+const MIN_CACHED_SHARE: f64 = 0.95;
 
 /// Finds problems in a trace of this engine.
-pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Advice> {
+pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Problem> {
     let found = [
         throttled(trace),
         listing(trace),
@@ -26,27 +29,7 @@ pub(super) fn of_trace(trace: &Trace, probe: Option<&Report>) -> Vec<Advice> {
     found.into_iter().flatten().collect()
 }
 
-/// Returns true if an error text reports throttling.
-pub(super) fn is_throttling(error: &str) -> bool {
-    // A bare status number could be anything: a port, a line, an offset in a file.
-    const WORDS: [&str; 9] = [
-        "SlowDown",
-        "Slow Down",
-        "Throttl",
-        "Service Unavailable",
-        "ServiceUnavailable",
-        "Too Many Requests",
-        "TooManyRequests",
-        "Status Code: 503",
-        "Status Code: 429",
-    ];
-    WORDS.iter().any(|word| error.contains(word))
-}
-
-pub(super) const FEWER_REQUESTS: &str = "send fewer and larger requests (larger files, larger row groups), fewer of them \
-                                         concurrently, or spread keys over more prefixes";
-
-fn throttled(trace: &Trace) -> Option<Advice> {
+fn throttled(trace: &Trace) -> Option<Problem> {
     let of_stores = stores(trace);
     let refuses = |o: &&StorageOperation| o.error.as_deref().is_some_and(is_throttling);
     let refused: Vec<&StorageOperation> = trace.storage_operations.iter().filter(refuses).collect();
@@ -63,11 +46,8 @@ fn throttled(trace: &Trace) -> Option<Advice> {
     );
     let finding = Finding::new("the store throttles requests", evidence, FEWER_REQUESTS);
     // Other requests may have run meanwhile, so nothing may be saved.
-    Some(Advice::saving(finding, Saving::Time([0, waited, waited])))
+    Some(Problem::saving(finding, Saving::Time([0, waited, waited])))
 }
-
-/// A request size at which the wait for the first byte hardly matters.
-pub(super) const LARGE_REQUEST_BYTES: u64 = 8 << 20;
 
 /// Minimum ratio of received to requested bytes to report. Packet and response headers add a twentieth or less.
 const MIN_EXCESS_RATIO: f64 = 1.1;
@@ -79,7 +59,7 @@ fn duration_ns(trace: &Trace) -> Option<u64> {
     ended.checked_sub(started_ns).filter(|ns| *ns > 0)
 }
 
-fn listing(trace: &Trace) -> Option<Advice> {
+fn listing(trace: &Trace) -> Option<Problem> {
     let lists: Vec<u64> = trace
         .storage_operations
         .iter()
@@ -101,7 +81,7 @@ fn listing(trace: &Trace) -> Option<Advice> {
         );
         // Listings may overlap other work, and one is needed anyway.
         let one = listed / lists.len() as u64;
-        Advice::saving(finding, Saving::Time([0, listed - one, listed - one]))
+        Problem::saving(finding, Saving::Time([0, listed - one, listed - one]))
     })
 }
 
@@ -111,7 +91,7 @@ fn stores(trace: &Trace) -> Vec<u32> {
     resources.filter(|(_, r)| r.kind == kind::STORE).map(|(i, _)| i as u32).collect()
 }
 
-fn small_objects(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
+fn small_objects(trace: &Trace, probe: Option<&Report>) -> Option<Problem> {
     let stores = stores(trace);
     let mut bytes: Vec<u64> = trace
         .monotasks
@@ -139,13 +119,13 @@ fn small_objects(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
             // These waits may overlap computing, so nothing may be saved.
             Saving::Time([0, waited_ns, waited_ns])
         });
-        Advice::saving(finding, saving)
+        Problem::saving(finding, saving)
     })
 }
 
 /// Compares the bytes that the machine's link received, for all processes, with those that the job read from the
 /// stores behind it.
-fn read_amplification(trace: &Trace) -> Option<Advice> {
+fn read_amplification(trace: &Trace) -> Option<Problem> {
     let links = trace.resources.iter().enumerate().filter(|(_, r)| r.kind == kind::NETWORK);
     links.map(|(link, _)| link).find_map(|link| {
         let samples = trace.utilization_samples.iter().filter(|s| s.resource as usize == link);
@@ -168,7 +148,7 @@ fn read_amplification(trace: &Trace) -> Option<Advice> {
             );
             // Nothing is saved if another process received the excess bytes.
             let settings = vec![format!("store.rate=x{times:.3}")];
-            Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 1.0, 1.0] })
+            Problem::saving(finding, Saving::WhatIf { settings, share: [0.0, 1.0, 1.0] })
         })
     })
 }
@@ -212,7 +192,7 @@ impl Moved {
 }
 
 /// Finds input that the job read slower than the probe, which only reads.
-fn slow_reads(trace: &Trace, probe: &Report) -> Option<Advice> {
+fn slow_reads(trace: &Trace, probe: &Report) -> Option<Problem> {
     // The store may serve objects that were just written from memory, unlike the job's input.
     let best = probe.best_read().filter(|_| probe.read_from == ReadFrom::Existing)?;
     let read = Moved::of(trace, probe, false)?;
@@ -231,11 +211,11 @@ fn slow_reads(trace: &Trace, probe: &Report) -> Option<Advice> {
          (`--cores`) or use the kernel's client; otherwise check for other users of the store or its disks",
     );
     let settings = vec![format!("{}.rate=x{:.3}", read.kind, best.bytes_per_s / read.bytes_per_s())];
-    Some(Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 1.0, 1.0] }))
+    Some(Problem::saving(finding, Saving::WhatIf { settings, share: [0.0, 1.0, 1.0] }))
 }
 
 /// Finds output that is written slower than the probe reads over the same path.
-fn slow_writes(trace: &Trace, probe: &Report) -> Option<Advice> {
+fn slow_writes(trace: &Trace, probe: &Report) -> Option<Problem> {
     let (best, written) = (probe.best_read()?, Moved::of(trace, probe, true)?);
     let saved_ns = written.saved_ns(best.bytes_per_s, duration_ns(trace)?)?;
     let finding = Finding::new(
@@ -250,11 +230,11 @@ fn slow_writes(trace: &Trace, probe: &Report) -> Option<Advice> {
         FASTER_WRITES,
     );
     // An upper bound: a disk behind the store may write slower than it reads.
-    Some(Advice::saving(finding, Saving::Time([0, saved_ns, saved_ns])))
+    Some(Problem::saving(finding, Saving::Time([0, saved_ns, saved_ns])))
 }
 
 /// Finds uploads that take long to complete: write monotasks that move no bytes.
-fn completions(trace: &Trace) -> Option<Advice> {
+fn completions(trace: &Trace) -> Option<Problem> {
     let (stores, whole) = (stores(trace), duration_ns(trace)?);
     let is_end =
         |m: &&Monotask| m.phase == Phase::Write && m.bytes.unwrap_or(0) == 0 && stores.contains(&m.resource);
@@ -272,10 +252,10 @@ fn completions(trace: &Trace) -> Option<Advice> {
         UPLOADS_IN_PLACE,
     );
     // A store that only records the names of the parts takes almost no time.
-    Some(Advice::saving(finding, Saving::Time([longest / 2, longest, longest])))
+    Some(Problem::saving(finding, Saving::Time([longest / 2, longest, longest])))
 }
 
-fn idle_streams(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
+fn idle_streams(trace: &Trace, probe: Option<&Report>) -> Option<Problem> {
     let whole = duration_ns(trace)?;
     stores(trace).into_iter().find_map(|store| {
         let resource = trace.resources.get(store as usize)?;
@@ -294,12 +274,12 @@ fn idle_streams(trace: &Trace, probe: Option<&Report>) -> Option<Advice> {
                 ),
                 "let concurrency adapt: remove `--concurrency store=1`",
             );
-            Advice::saving(finding, probe.map_or(Saving::Unknown, |_| Saving::ProbedStorage))
+            Problem::saving(finding, probe.map_or(Saving::Unknown, |_| Saving::ProbedStorage))
         })
     })
 }
 
-fn cached(trace: &Trace) -> Option<Advice> {
+fn cached(trace: &Trace) -> Option<Problem> {
     let of = |kind: &str| {
         let resources = trace.resources.iter().map(|r| r.kind == kind).collect::<Vec<_>>();
         let on = move |m: &&pellucid_trace::Monotask| resources.get(m.resource as usize) == Some(&true);
@@ -319,8 +299,8 @@ fn cached(trace: &Trace) -> Option<Advice> {
         let kinds = [kind::DISK, kind::STORE].into_iter().filter(|kind| used(kind));
         let settings: Vec<String> = kinds.map(|kind| format!("no={kind}")).collect();
         match settings.is_empty() {
-            true => Advice::saving(finding, Saving::Time([0, 0, 0])),
-            false => Advice::saving(finding, Saving::WhatIf { settings, share: [1.0; 3] }),
+            true => Problem::saving(finding, Saving::Time([0, 0, 0])),
+            false => Problem::saving(finding, Saving::WhatIf { settings, share: [1.0; 3] }),
         }
     })
 }

@@ -16,7 +16,7 @@
 //! A count is not a time: it ignores the rate of each link and how many streams share it, which
 //! is why NC lost to GC-V with the same count (§V-A). [`crate::doctor`] covers that.
 
-use crate::composition::{Composition, Forwarder, Layer, Place, Replication};
+use super::{Composition, Forwarder, Layer, Place, Replication};
 
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -19,3 +19,14 @@ impl Finding {
         Finding { title: title.into(), evidence: evidence.into(), change: change.into() }
     }
 }
+
+/// Formats a number with at most two decimal places.
+pub(crate) fn number(value: f64) -> String {
+    let rounded = (value * 100.0).round() / 100.0;
+    format!("{rounded}")
+}
+
+/// Formats a share as a whole percentage.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}

@@ -7,17 +7,17 @@
 //! the probe's, plus S3A's own time. If Spark did not record the tasks' part, it is estimated from
 //! the time of the probe's copies.
 
+use pellucid_trace::probe::{ReadFrom, ReadRate, Report};
 use pellucid_trace::{Application, Blocked, PipelinedTask, Trace, kind};
 
-use super::trace::{FEWER_REQUESTS, LARGE_REQUEST_BYTES, is_throttling};
-use super::{
-    Advice, MIN_REQUESTS, MIN_STREAM_SPEEDUP, MIN_TIME_SHARE, READ_SLOWER, SMALL_BYTES, Saving, percent,
-    spark,
+use super::configuration::SparkConfiguration;
+use super::problem::{Problem, Saving};
+use super::remedies::{
+    FEWER_REQUESTS, LARGE_REQUEST_BYTES, MIN_REQUESTS, MIN_STREAM_SPEEDUP, MIN_TIME_SHARE, READ_SLOWER,
+    SMALL_BYTES, is_throttling,
 };
-use crate::finding::Finding;
-use crate::mismatch::number;
-use crate::probe::{ReadFrom, ReadRate, Report};
-use crate::spark::SparkConfiguration;
+use super::spark;
+use crate::finding::{Finding, number, percent};
 
 /// Minimum commit time to report, as a share of the jobs' time.
 const MIN_COMMIT_SHARE: f64 = 0.05;
@@ -42,7 +42,7 @@ const MAX_COMPUTING_SHARE: f64 = 0.5;
 const MIN_CACHED_TIME_SHARE: f64 = 0.5;
 
 /// Finds problems in the trace of an event log; see the module documentation.
-pub(super) fn of_log(trace: &Trace, application: &Application, probe: Option<&Report>) -> Vec<Advice> {
+pub(super) fn of_log(trace: &Trace, application: &Application, probe: Option<&Report>) -> Vec<Problem> {
     let properties = application.properties.iter().map(|(k, v)| (k.clone(), v.clone()));
     let conf = SparkConfiguration::new(properties);
     let found = [
@@ -146,7 +146,7 @@ fn after_jobs_ns(trace: &Trace, query: usize) -> Option<u64> {
     ended_ns.checked_sub(jobs.map(|e| e.ended_ns).max()?)
 }
 
-fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Advice> {
+fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report>) -> Option<Problem> {
     // The session may name other stores than the one that its jobs wrote to. The probe tells which one that is.
     if probe.and_then(|probe| probe.rename).is_some_and(|rename| !rename.is_copy) {
         return None;
@@ -173,10 +173,10 @@ fn rename_commit(trace: &Trace, conf: &SparkConfiguration, probe: Option<&Report
             &format!(", where uploads would take them {} ms and {} ms", ms(tasks), ms(driver));
     }
     let uncertainty_ns = (REQUEST_UNCERTAINTY * elapsed(uploading_ns[0], uploading_ns[1])) as u64;
-    Some(Advice::saving(finding, Saving::Tasks { saved_ns: commit.saved_ns, driver_ns, uncertainty_ns }))
+    Some(Problem::saving(finding, Saving::Tasks { saved_ns: commit.saved_ns, driver_ns, uncertainty_ns }))
 }
 
-fn throttled(trace: &Trace) -> Option<Advice> {
+fn throttled(trace: &Trace) -> Option<Problem> {
     let (mut refused, mut first, mut saved_ns) = (0, None, Vec::new());
     for task in &trace.pipelined_tasks {
         let error = task.error.filter(|error| is_throttling(error));
@@ -186,11 +186,11 @@ fn throttled(trace: &Trace) -> Option<Advice> {
     }
     let evidence = format!("{refused} task attempts failed with such an error, the first with: {}", first?);
     let finding = Finding::new("the store throttles requests", evidence, FEWER_REQUESTS);
-    Some(Advice::saving(finding, Saving::Tasks { saved_ns, driver_ns: 0, uncertainty_ns: 0 }))
+    Some(Problem::saving(finding, Saving::Tasks { saved_ns, driver_ns: 0, uncertainty_ns: 0 }))
 }
 
 /// Finds long listings. Spark lists many folders in a separate job, recognised by its name.
-fn listing(trace: &Trace) -> Option<Advice> {
+fn listing(trace: &Trace) -> Option<Problem> {
     let lists = |job: u32| {
         let job = trace.jobs.get(job as usize)?;
         job.name.starts_with("Listing leaf files").then_some(job.submitted_ns)
@@ -209,11 +209,11 @@ fn listing(trace: &Trace) -> Option<Advice> {
             ),
             "use fewer folders and larger files, or a table format that keeps its own list of files",
         );
-        Advice::saving(finding, Saving::Time([listed / 2, listed, listed]))
+        Problem::saving(finding, Saving::Time([listed / 2, listed, listed]))
     })
 }
 
-fn small_objects(trace: &Trace) -> Option<Advice> {
+fn small_objects(trace: &Trace) -> Option<Problem> {
     let mut by_stage = vec![Vec::new(); trace.stages.len()];
     for task in &trace.pipelined_tasks {
         if let (Some(of_stage), Some(bytes @ 1..)) = (by_stage.get_mut(task.stage as usize), task.input_bytes)
@@ -319,7 +319,7 @@ impl Reading {
 }
 
 /// Finds stages that read slower than a probe.
-fn reads(trace: &Trace, probe: &Report) -> Option<Advice> {
+fn reads(trace: &Trace, probe: &Report) -> Option<Problem> {
     let (best, stages) = (probe.best_read()?, Reading::of(trace));
     // The store may serve objects that were just written from memory, unlike the job's input.
     let may_be_cached = probe.read_from == ReadFrom::Written;
@@ -327,7 +327,7 @@ fn reads(trace: &Trace, probe: &Report) -> Option<Advice> {
 }
 
 /// Finds a stage that reads slower than the store can while its tasks hardly compute.
-fn one_stream(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advice> {
+fn one_stream(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Problem> {
     let slow = stages
         .iter()
         .enumerate()
@@ -340,12 +340,12 @@ fn one_stream(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advi
             "run more concurrent tasks (spark.executor.cores), or use a client that fetches ranges in parallel \
              (spark.hadoop.parquet.hadoop.vectored.io.enabled=true, fs.s3a.experimental.input.fadvise=random)",
         );
-        Advice::saving(finding, stage.saving(best))
+        Problem::saving(finding, stage.saving(best))
     })
 }
 
 /// Finds a stage whose tasks wait although the probe, which only reads, read faster.
-fn slow_reads(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advice> {
+fn slow_reads(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Problem> {
     let read = stages.iter().enumerate().filter(|(_, stage)| stage.has_a_rate());
     let saved = read.map(|(ix, stage)| (stage.saved_ns(best.bytes_per_s), ix, stage));
     let (saved_ns, ix, stage) = saved.max_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -356,12 +356,12 @@ fn slow_reads(trace: &Trace, stages: &[Reading], best: &ReadRate) -> Option<Advi
             "run more tasks than cores (spark.executor.cores), so that some read while others compute, or use a client \
              that reads ahead; if the store's processes share the tasks' cores, give them separate cores",
         );
-        Advice::saving(finding, stage.saving(best))
+        Problem::saving(finding, stage.saving(best))
     })
 }
 
 /// Finds applications whose tasks spend most of their time in stages that read Spark's cache.
-fn cached(trace: &Trace) -> Option<Advice> {
+fn cached(trace: &Trace) -> Option<Problem> {
     let from_memory = |stage: u32| {
         let stage = trace.stages.get(stage as usize);
         stage.is_some_and(|s| s.name.contains("InMemoryTableScan"))
@@ -381,6 +381,6 @@ fn cached(trace: &Trace) -> Option<Advice> {
             "none while it fits in memory; only the first read depends on the store",
         );
         let settings = vec!["input=memory".to_string()];
-        Advice::saving(finding, Saving::WhatIf { settings, share: [0.0, 0.5, 1.0] })
+        Problem::saving(finding, Saving::WhatIf { settings, share: [0.0, 0.5, 1.0] })
     })
 }

@@ -1,15 +1,14 @@
 //! Fuzz tests with damaged compositions, Spark settings and probe reports. `tests/run fuzz` runs them for longer.
 
 use pellucid_fuzz::{Inputs, fuzz};
-use pellucid_storage::composition::Composition;
-use pellucid_storage::doctor::{Diagnosis, of_composition, of_spark};
-use pellucid_storage::probe::{Commit, FirstByte, Pattern, ReadFrom, ReadRate, Rename, Report, Upload};
-use pellucid_storage::rank::{self, Ranking};
-use pellucid_storage::spark::SparkConfiguration;
+use pellucid_model::composition::Composition;
+use pellucid_model::composition::rank::{self, Ranking};
+use pellucid_model::doctor::{Diagnosis, SparkConfiguration, of_composition, of_spark};
+use pellucid_trace::probe::{Commit, FirstByte, Pattern, ReadFrom, ReadRate, Rename, Report, Upload};
 
 fn scenarios() -> Vec<Vec<u8>> {
     ["erasure", "gc-vb", "gc-vs", "gc", "nc", "s3", "swi"]
-        .map(|name| std::fs::read(format!("scenarios/{name}.toml")).unwrap())
+        .map(|name| std::fs::read(format!("../storage/scenarios/{name}.toml")).unwrap())
         .to_vec()
 }
 

@@ -1,18 +1,19 @@
 //! Findings from a Spark configuration, with an optional probe of the store.
 
-use super::{Advice, COMMITTER};
-use crate::finding::Finding;
-use crate::mismatch::number;
-use crate::probe::Report;
-use crate::spark::SparkConfiguration;
+use pellucid_trace::probe::Report;
+
+use super::configuration::SparkConfiguration;
+use super::problem::Problem;
+use super::remedies::COMMITTER;
+use crate::finding::{Finding, number};
 
 /// Finds problems in a Spark configuration.
-pub fn of_spark(conf: &SparkConfiguration, probe: Option<&Report>) -> Vec<Advice> {
+pub fn of_spark(conf: &SparkConfiguration, probe: Option<&Report>) -> Vec<Problem> {
     let mut found: Vec<Finding> = Vec::new();
     found.extend(rename_commit(conf, probe));
     found.extend(listing(conf, probe));
     found.extend(streams(conf, probe));
-    found.into_iter().map(Advice::from).collect()
+    found.into_iter().map(Problem::from).collect()
 }
 
 /// Schemes whose renames copy, because S3 and Swift have no rename operation.

@@ -8,10 +8,9 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::composition::Composition;
-use crate::finding::Finding;
-use crate::mismatch;
-use crate::path::{Direction, Path};
+use super::Composition;
+use super::mismatch::{self, RankFinding};
+use super::path::{Direction, Path};
 
 /// The rank of one composition for reads or for writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,16 +23,6 @@ pub struct Place {
     pub links: u32,
     /// Each crossing of a link.
     pub hops: Vec<String>,
-}
-
-/// A finding about one composition, with its write amplification.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RankFinding {
-    /// The finding.
-    #[serde(flatten)]
-    pub finding: Finding,
-    /// Number of times that each byte is written; `None` for findings about something else.
-    pub factor: Option<f64>,
 }
 
 /// The document that `pellucid storage rank --json` prints.

@@ -1,13 +1,11 @@
 //! Reproduces Table I of CLOUD '16 from the shipped scenarios, and checks properties of random compositions.
 
-use pellucid_storage::composition::{
-    Acknowledge, Composition, Forwarder, Layer, Mediator, Place, Replication,
-};
-use pellucid_storage::path::{Direction, Path};
-use pellucid_storage::rank::{self, Ranking};
+use pellucid_model::composition::path::{Direction, Path};
+use pellucid_model::composition::rank::{self, Ranking};
+use pellucid_model::composition::{Acknowledge, Composition, Forwarder, Layer, Mediator, Place, Replication};
 
 fn scenario(file: &str) -> Composition {
-    let path = format!("scenarios/{file}.toml");
+    let path = format!("../storage/scenarios/{file}.toml");
     Composition::parse(&path, &std::fs::read_to_string(&path).unwrap()).unwrap()
 }
 
