@@ -10,11 +10,11 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 use pellucid_storage::clock::Live;
 use pellucid_storage::retry::{Limits, Retrying};
-use pellucid_storage::wrap::Wrapped;
 use pellucid_storage_testing::conformance::{check, check_failing, clear, content};
 use pellucid_storage_testing::count::Count;
 use pellucid_storage_testing::fault::{ALL, Fault, Faults, transient};
 use pellucid_storage_testing::pace::Pace;
+use pellucid_storage_testing::wrap::Wrapped;
 use url::Url;
 
 type Store = Arc<dyn ObjectStore>;

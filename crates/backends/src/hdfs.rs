@@ -10,9 +10,8 @@ use std::sync::{Arc, LazyLock};
 
 use hdfs_native_object_store::HdfsObjectStoreBuilder;
 use object_store::{Error, ObjectStore};
+use pellucid_storage::errors::{MappedErrors, Secrets};
 use pellucid_storage::retry::Limits;
-use pellucid_storage::wrap::secrets::Secrets;
-use pellucid_storage::wrap::{MapErrors, Wrapped};
 use pellucid_storage::{StorageError, Watch};
 use tokio::runtime::{Builder, Runtime};
 use url::Url;
@@ -34,8 +33,9 @@ pub(crate) fn open(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, Stor
             client.with_io_runtime(runtime.handle().clone()).build()
         })
         .map_err(|source| StorageError::Settings { url: name, source })?;
+    let map: fn(_) -> _ = map_error;
     Ok(pellucid_storage::guarded(
-        Wrapped::new(Arc::new(store), MapErrors(map_error)),
+        MappedErrors::new(Arc::new(store), map),
         Limits::default(),
         Secrets::new([]),
         watch,

@@ -164,10 +164,10 @@ mod tests {
     use super::*;
     use object_store::memory::InMemory;
     use pellucid_storage::retry::{Limits, Retrying};
-    use pellucid_storage::wrap::Wrapped;
     use pellucid_storage_testing::Virtual;
     use pellucid_storage_testing::conformance::content;
     use pellucid_storage_testing::fault::{Faults, transient};
+    use pellucid_storage_testing::wrap::Wrapped;
 
     #[test]
     fn segments_and_manifests_are_retried() {

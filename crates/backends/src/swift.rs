@@ -28,9 +28,8 @@ use object_store_opendal::OpendalStore;
 use opendal::{
     Buffer, Error, ErrorKind, HttpBody, HttpTransport, HttpTransporter, OperationContext, Operator, services,
 };
+use pellucid_storage::errors::{MappedErrors, Secrets};
 use pellucid_storage::retry::{Limits, Permanent, Throttled};
-use pellucid_storage::wrap::secrets::Secrets;
-use pellucid_storage::wrap::{MapErrors, Wrapped};
 use pellucid_storage::{StorageError, Watch, shown};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, LOCATION, RETRY_AFTER};
 use reqwest::redirect::Policy;
@@ -102,7 +101,8 @@ fn container_of(
         let builder = services::Swift::default().endpoint(PLACEHOLDER_ENDPOINT).container(name);
         let operator =
             Operator::new(builder)?.with_context(OperationContext::new().with_http_transport(transporter));
-        let store = Wrapped::new(Arc::new(OpendalStore::new(operator)), MapErrors(mark_permanent));
+        let map: fn(_) -> _ = mark_permanent;
+        let store = MappedErrors::new(Arc::new(OpendalStore::new(operator)), map);
         Ok::<_, Error>(pellucid_storage::guarded(
             store,
             Limits::default(),

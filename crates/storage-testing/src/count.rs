@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use async_trait::async_trait;
 use futures::StreamExt;
 use object_store::{GetResult, Result};
+use pellucid_storage::body::map_body;
 use pellucid_trace::Operation;
 
-use pellucid_storage::wrap::{Call, Interceptor, map_body};
+use crate::wrap::{Call, Interceptor};
 
-/// The operations, in the order of [`Counts`].
+/// The operations, in the order of [`Count`].
 const OPERATIONS: [Operation; 8] = [
     Operation::Read,
     Operation::Write,

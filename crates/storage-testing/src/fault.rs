@@ -11,11 +11,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{Error, GetResult, Result};
-use pellucid_trace::Operation;
-
+use pellucid_storage::body::{Body, map_body};
 use pellucid_storage::clock::Clock;
 use pellucid_storage::retry::Throttled;
-use pellucid_storage::wrap::{Body, Call, Interceptor, map_body};
+use pellucid_trace::Operation;
+
+use crate::wrap::{Call, Interceptor};
 
 /// A kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,5 +9,6 @@ pub mod count;
 pub mod fault;
 pub mod pace;
 mod virtual_clock;
+pub mod wrap;
 
 pub use virtual_clock::{Deadlock, Virtual};

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use futures::StreamExt;
 use object_store::{GetResult, Result};
-
+use pellucid_storage::body::map_body;
 use pellucid_storage::clock::Clock;
-use pellucid_storage::wrap::{Call, Interceptor, map_body};
+
+use crate::wrap::{Call, Interceptor};
 
 /// A link with a rate and a latency.
 #[derive(Debug)]
@@ -67,10 +68,10 @@ impl Interceptor for Pace {
 mod tests {
     use super::*;
     use crate::Virtual;
+    use crate::wrap::Wrapped;
     use object_store::memory::InMemory;
     use object_store::path::Path;
     use object_store::{ObjectStore, ObjectStoreExt};
-    use pellucid_storage::wrap::Wrapped;
 
     #[test]
     fn calls_share_one_rate() {

@@ -13,14 +13,14 @@ use object_store::{
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
 use pellucid_storage::clock::{Clock, Live};
+use pellucid_storage::errors::{MappedErrors, Secrets};
 use pellucid_storage::retry::{Limits, Retrying};
-use pellucid_storage::wrap::Wrapped;
-use pellucid_storage::wrap::secrets::Secrets;
 use pellucid_storage_testing::Virtual;
 use pellucid_storage_testing::conformance::{check, check_failing, content};
 use pellucid_storage_testing::count::Count;
 use pellucid_storage_testing::fault::{ALL, Fault, Faults, transient};
 use pellucid_storage_testing::pace::Pace;
+use pellucid_storage_testing::wrap::Wrapped;
 use pellucid_trace::Operation;
 
 fn memory() -> Store {
@@ -41,7 +41,7 @@ fn every_wrapper(inner: &Store, clock: &Arc<dyn Clock>) -> Vec<(&'static str, St
         ("bare", inner()),
         ("pace", Wrapped::new(inner(), Pace::new(clock.clone(), 1e9, 100_000))),
         ("count", Wrapped::new(inner(), Count::default())),
-        ("secrets", Wrapped::new(inner(), Secrets::new(["secret".to_string()]))),
+        ("secrets", MappedErrors::new(inner(), Secrets::new(["secret".to_string()]))),
         ("no faults", Wrapped::new(inner(), no_faults)),
         ("retry", Retrying::new(inner(), clock.clone(), Limits::default(), 1)),
         ("all of them", all),

@@ -10,16 +10,17 @@
 //! A [`probe`] measures a store. `pellucid-model` reads its report: the doctor and what-ifs of storage.
 
 mod address;
+pub mod body;
 pub mod clock;
 mod connector;
 mod document;
+pub mod errors;
 pub mod fetch;
 mod local;
 pub mod pattern;
 pub mod probe;
 mod remote;
 pub mod retry;
-pub mod wrap;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -174,17 +175,17 @@ pub fn open_watched(url: &Url, watch: Watch) -> Opened {
 pub fn guarded(
     store: Arc<dyn ObjectStore>,
     limits: retry::Limits,
-    secrets: wrap::secrets::Secrets,
+    secrets: errors::Secrets,
     watch: Watch,
 ) -> Arc<dyn ObjectStore> {
     let seed = RandomState::new().hash_one(0);
     let watch = without_secrets(watch, secrets.clone());
     let retrying = retry::Retrying::watched(store, Arc::new(clock::Live::default()), limits, seed, watch);
-    wrap::Wrapped::new(retrying, secrets)
+    errors::MappedErrors::new(retrying, secrets)
 }
 
 /// Wraps `watch` to receive errors without credentials.
-fn without_secrets(watch: Watch, secrets: wrap::secrets::Secrets) -> Watch {
+fn without_secrets(watch: Watch, secrets: errors::Secrets) -> Watch {
     Arc::new(move |failed| watch(FailedAttempt { error: secrets.hide(&failed.error), ..failed }))
 }
 

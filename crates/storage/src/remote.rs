@@ -21,8 +21,8 @@ use pellucid_trace::Operation;
 use url::Url;
 
 use crate::connector::Connector;
+use crate::errors::Secrets;
 use crate::retry::Limits;
-use crate::wrap::secrets::Secrets;
 use crate::{FailedAttempt, StorageError, Watch};
 
 /// Maximum `Retry-After` to honour; for longer ones, the client's own pauses apply.

@@ -28,9 +28,9 @@ use object_store::{
 };
 use pellucid_trace::Operation;
 
+use crate::body::{Body, map_body};
 use crate::clock::{Clock, timeout};
 use crate::remote::ResponseStart;
-use crate::wrap::{Body, map_body};
 use crate::{FailedAttempt, Watch};
 
 /// An error of a store that throttles requests.

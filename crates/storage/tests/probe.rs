@@ -11,11 +11,11 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use pellucid_storage::clock::Clock;
 use pellucid_storage::probe::{Budget, Folder, FolderKind, Pattern, Probe, ProbeError, ReadFrom, Report};
-use pellucid_storage::wrap::{Call, Interceptor, Wrapped};
 use pellucid_storage_testing::Virtual;
 use pellucid_storage_testing::count::Count;
 use pellucid_storage_testing::fault::{Fault, Faults};
 use pellucid_storage_testing::pace::Pace;
+use pellucid_storage_testing::wrap::{Call, Interceptor, Wrapped};
 use pellucid_trace::Operation;
 
 /// A store whose renames copy at 200 MB/s. Identifies large objects by the probe's order of renames.

@@ -1,12 +1,7 @@
-//! Wrappers for stores: hiding secrets and mapping errors; in tests also faults, pacing and counting
-//! (`crates/storage-testing`).
+//! Wrappers for stores: faults, pacing and counting.
 //!
 //! Each wrapper is an [`Interceptor`] with hooks before a call, after it, and for the response body.
-//! [`Wrapped`] is the only implementation of `object_store`'s trait for them, so a new operation of
-//! the trait is delegated in one place. Wrappers nest in any order. Retries ([`crate::retry`]) need a loop around the
-//! call instead of hooks, so they are separate.
-
-pub mod secrets;
+//! [`Wrapped`] is the only implementation of `object_store`'s trait for them. Wrappers nest in any order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +12,10 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result, UploadPart,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result, UploadPart,
 };
+use pellucid_storage::body::map_body;
 use pellucid_trace::Operation;
 
 /// A call that is about to be made.
@@ -50,33 +46,6 @@ pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
     fn answer(self: Arc<Self>, state: Self::State, result: GetResult) -> GetResult {
         map_body(result, move |body| body.inspect(move |_| _ = &state).boxed())
     }
-}
-
-/// Maps the errors of calls, such as a client's messages to error kinds. Errors of bodies are unchanged.
-#[derive(Debug)]
-pub struct MapErrors(pub fn(object_store::Error) -> object_store::Error);
-
-#[async_trait]
-impl Interceptor for MapErrors {
-    type State = ();
-
-    async fn enter(&self, _call: Call) -> Result<()> {
-        Ok(())
-    }
-
-    async fn leave(&self, _state: (), outcome: Result<()>) -> Result<()> {
-        outcome.map_err(self.0)
-    }
-}
-
-/// A response body.
-pub type Body = BoxStream<'static, Result<bytes::Bytes>>;
-
-/// Replaces the body of a response.
-pub fn map_body(result: GetResult, map: impl FnOnce(Body) -> Body) -> GetResult {
-    let GetResult { meta, range, attributes, .. } = &result;
-    let (meta, range, attributes) = (meta.clone(), range.clone(), attributes.clone());
-    GetResult { payload: GetResultPayload::Stream(map(result.into_stream())), meta, range, attributes }
 }
 
 /// A store with an interceptor.

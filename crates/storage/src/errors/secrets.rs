@@ -5,15 +5,14 @@
 //! known, so they are removed from every error before it can be printed, logged or recorded.
 
 use std::error::Error as _;
-
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use futures::StreamExt;
-use object_store::{Error, GetResult, Result};
+use futures::{StreamExt, TryStreamExt};
+use object_store::{Error, GetResult};
 
-use super::{Call, Interceptor, map_body};
+use super::ErrorMap;
+use crate::body::map_body;
 
 /// Replacement for a secret.
 const HIDDEN: &str = "[hidden]";
@@ -90,20 +89,13 @@ fn without_tokens(text: &str) -> String {
     kept + rest
 }
 
-#[async_trait]
-impl Interceptor for Secrets {
-    type State = ();
-
-    async fn enter(&self, _call: Call) -> Result<()> {
-        Ok(())
+impl ErrorMap for Secrets {
+    fn call(&self, _location: &str, error: Error) -> Error {
+        self.hide_in(error)
     }
 
-    async fn leave(&self, _state: (), outcome: Result<()>) -> Result<()> {
-        outcome.map_err(|e| self.hide_in(e))
-    }
-
-    fn answer(self: Arc<Self>, _state: (), result: GetResult) -> GetResult {
-        map_body(result, |body| body.map(move |piece| piece.map_err(|e| self.hide_in(e))).boxed())
+    fn body(self: Arc<Self>, result: GetResult) -> GetResult {
+        map_body(result, |body| body.map_err(move |error| self.hide_in(error)).boxed())
     }
 }
 
