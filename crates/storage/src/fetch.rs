@@ -13,7 +13,8 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::{Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use url::Url;
 
-use crate::StorageError;
+use crate::backend::StorageError;
+use crate::open::open;
 use crate::retry::same_version;
 
 /// Bytes of one request, and number of concurrent requests.
@@ -67,7 +68,7 @@ pub fn fetch(url: &Url, into: &Path, cancelled: &(dyn Fn() -> bool + Sync)) -> R
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| FetchError::File(into.to_path_buf(), e))?;
     runtime.block_on(async {
-        let store = crate::open(url).map_err(FetchError::Open)?;
+        let store = open(url).map_err(FetchError::Open)?;
         let at = object_store::path::Path::from_url_path(url.path()).map_err(Error::from)?;
         // A path with a trailing slash is a folder; `head` of one fails in store-specific ways.
         let only = match url.path().ends_with('/') {

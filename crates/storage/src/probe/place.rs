@@ -10,7 +10,12 @@ use object_store::{Error, ObjectStore};
 use url::Url;
 
 use super::{Budget, Folder, FolderKind, Probe, ProbeError, Progress, Report};
-use crate::{LocalStore, StorageError, clock};
+use crate::address::{name, shown};
+use crate::backend::StorageError;
+use crate::clock::Live;
+use crate::local::LocalStore;
+use crate::open::open;
+use crate::s3;
 
 /// An error from probing a place.
 #[derive(Debug)]
@@ -61,8 +66,8 @@ pub fn probe(
     progress: Progress<'_>,
 ) -> Result<Report, PlaceError> {
     let url = url_of(place)?;
-    let name = format!("{}{}", crate::name(&url), if url.scheme() == "file" { url.path() } else { "" });
-    let failed = |source| PlaceError::Store { place: name.clone(), source };
+    let full_name = format!("{}{}", name(&url), if url.scheme() == "file" { url.path() } else { "" });
+    let failed = |source| PlaceError::Store { place: full_name.clone(), source };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -72,12 +77,12 @@ pub fn probe(
     let local = (url.scheme() == "file").then(|| Arc::new(LocalStore::default()));
     let store: Arc<dyn ObjectStore> = match &local {
         Some(local) => Arc::clone(local) as Arc<dyn ObjectStore>,
-        None => crate::open(&url).map_err(PlaceError::Open)?,
+        None => open(&url).map_err(PlaceError::Open)?,
     };
     let at = Path::from_url_path(url.path()).map_err(|e| failed(e.into()))?;
     let existing = existing.map(|read| existing_in(&url, read)).transpose()?;
     let uploads = match url.scheme() {
-        "s3" => Some(crate::remote::uploads(&url).map_err(PlaceError::Open)?),
+        "s3" => Some(s3::uploads(&url).map_err(PlaceError::Open)?),
         _ => None,
     };
     let folders = match url.scheme() {
@@ -90,9 +95,9 @@ pub fn probe(
         uploads,
         folder: Folder::new(at, folders),
         existing,
-        url: name.clone(),
+        url: full_name.clone(),
         budget,
-        clock: Arc::new(clock::Live::default()),
+        clock: Arc::new(Live::default()),
         cancelled,
         progress,
         evict: &|at| {
@@ -114,19 +119,19 @@ pub fn probe(
 /// Returns the path to read, which must be in the probed store.
 fn existing_in(store: &Url, read: &str) -> Result<Path, PlaceError> {
     let url = url_of(read)?;
-    let (ours, theirs) = (crate::name(store), crate::name(&url));
+    let (ours, theirs) = (name(store), name(&url));
     if ours != theirs {
         let message =
             format!("cannot read from {theirs} in a probe of {ours}; name a folder of the same store");
         return Err(PlaceError::NotAPlace(message));
     }
     Path::from_url_path(url.path())
-        .map_err(|e| PlaceError::NotAPlace(format!("{}: {e}; name a folder", crate::shown(read))))
+        .map_err(|e| PlaceError::NotAPlace(format!("{}: {e}; name a folder", shown(read))))
 }
 
 /// Returns the URL of a place; a path must name an existing folder.
 fn url_of(place: &str) -> Result<Url, PlaceError> {
-    let wrong = |why: String| PlaceError::NotAPlace(format!("{}: {why}", crate::shown(place)));
+    let wrong = |why: String| PlaceError::NotAPlace(format!("{}: {why}", shown(place)));
     if place.contains("://") && !place.starts_with("file://") {
         return Url::parse(place).map_err(|e| wrong(format!("{e}; write it like s3://BUCKET/FOLDER")));
     }

@@ -1,118 +1,33 @@
-//! S3: `s3://BUCKET/KEY`.
-//!
-//! `object_store`'s client retries rejected requests with growing pauses but ignores `Retry-After`;
-//! [`RetryAfterClient`] honours it, and refuses redirects. [`crate::retry`] handles all other failures of response bodies.
+//! The HTTP client of S3: waits for a busy store, refuses redirects, checks documents, and reports failed requests.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
-use object_store::multipart::{MultipartStore, PartId};
-use object_store::path::Path;
-use object_store::{
-    ClientConfigKey, ClientOptions, MultipartId, ObjectStore, PutPayload, PutResult, RetryConfig,
-};
 use pellucid_trace::Operation;
-use url::Url;
 
-use crate::connector::Connector;
-use crate::errors::Secrets;
-use crate::retry::Limits;
-use crate::{FailedAttempt, StorageError, Watch};
+use super::connector::Connector;
+use super::document::checked;
+use crate::address::refused_redirect;
+use crate::failed_attempt::{FailedAttempt, Watch};
+use crate::retry::ResponseStart;
 
 /// Maximum `Retry-After` to honour; for longer ones, the client's own pauses apply.
 const MAX_RETRY_AFTER_S: u64 = 20;
 
-/// Timeout of a whole request with its body: a part of 10 MiB may take long on a slow link, and a store may
-/// take long to join the parts of an upload.
-const REQUEST_TIMEOUT: &str = "300 s";
-
 /// Error for an interrupted body; the client does not expose the cause.
 const INTERRUPTED: &str = "the response body was interrupted";
 
-/// Environment variables whose values must not appear in errors.
-const SECRETS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
-
-/// Opens the bucket of `url`.
-pub(crate) fn s3(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
-    let limits = Limits { retries_calls: false, response_timeout_ns: 300_000_000_000, ..Limits::default() };
-    let client = client(url, crate::without_secrets(Arc::clone(&watch), secrets()))?;
-    Ok(crate::guarded(Arc::new(client), limits, secrets(), watch))
-}
-
-/// Returns the secrets to hide in errors.
-fn secrets() -> Secrets {
-    Secrets::new(SECRETS.iter().filter_map(|name| std::env::var(name).ok()))
-}
-
-/// Opens a bucket for uploads by ID, so that those of a killed process can be aborted later.
-pub(crate) fn uploads(url: &Url) -> Result<Arc<dyn MultipartStore>, StorageError> {
-    Ok(Arc::new(Uploads { client: client(url, Arc::new(|_| ()))?, secrets: secrets() }))
-}
-
-/// An upload client whose errors contain no secrets.
-struct Uploads {
-    client: AmazonS3,
-    secrets: Secrets,
-}
-
-#[async_trait]
-impl MultipartStore for Uploads {
-    async fn create_multipart(&self, path: &Path) -> object_store::Result<MultipartId> {
-        self.client.create_multipart(path).await.map_err(|e| self.secrets.hide_in(e))
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        id: &MultipartId,
-        part: usize,
-        data: PutPayload,
-    ) -> object_store::Result<PartId> {
-        self.client.put_part(path, id, part, data).await.map_err(|e| self.secrets.hide_in(e))
-    }
-
-    async fn complete_multipart(
-        &self,
-        path: &Path,
-        id: &MultipartId,
-        parts: Vec<PartId>,
-    ) -> object_store::Result<PutResult> {
-        self.client.complete_multipart(path, id, parts).await.map_err(|e| self.secrets.hide_in(e))
-    }
-
-    async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> object_store::Result<()> {
-        self.client.abort_multipart(path, id).await.map_err(|e| self.secrets.hide_in(e))
-    }
-}
-
-/// Builds a client that fails immediately if the store rejects a request, and retries transient
-/// failures with growing pauses for at most 30 s.
-fn client(url: &Url, watch: Watch) -> Result<AmazonS3, StorageError> {
-    let retry =
-        RetryConfig { max_retries: 6, retry_timeout: Duration::from_secs(30), ..RetryConfig::default() };
-    let mut builder = AmazonS3Builder::from_env();
-    if std::env::var_os("AWS_TIMEOUT").is_none() {
-        builder = builder.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), REQUEST_TIMEOUT);
-    }
-    builder
-        .with_url(crate::shown(url.as_str()))
-        .with_retry(retry)
-        .with_http_connector(RetryAfterClient { inner: Connector, watch })
-        .build()
-        .map_err(|source| StorageError::Settings { url: crate::name(url), source: secrets().hide_in(source) })
-}
-
 /// A client that waits for the `Retry-After` of a busy store before it returns the response, and reports
 /// failed requests.
-struct RetryAfterClient<T> {
-    inner: T,
-    watch: Watch,
+pub(super) struct RetryAfterClient<T> {
+    pub inner: T,
+    pub watch: Watch,
 }
 
 impl<T: fmt::Debug> fmt::Debug for RetryAfterClient<T> {
@@ -144,20 +59,6 @@ fn operation(request: &HttpRequest) -> Operation {
     }
 }
 
-/// The start time of the response that the client is reading a body from.
-///
-/// The client resumes an interrupted body without reporting it. [`crate::retry`] puts one of these into
-/// the options of each body, and the client attaches it to every request for that body. A request that
-/// follows a response is therefore known to resume the body.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ResponseStart(Arc<Mutex<Option<Instant>>>);
-
-impl ResponseStart {
-    fn replace(&self, started: Option<Instant>) -> Option<Instant> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), started)
-    }
-}
-
 #[async_trait]
 impl HttpService for RetryAfterClient<HttpClient> {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
@@ -180,12 +81,12 @@ impl HttpService for RetryAfterClient<HttpClient> {
         let status = response.status();
         // Every other successful answer is an object or empty.
         let is_document = !status.is_success() || !matches!(operation, Operation::Read | Operation::Head);
-        let response = if is_document { crate::document::checked(response).await? } else { response };
+        let response = if is_document { checked(response).await? } else { response };
         if status.is_redirection()
             && let Some(location) = response.headers().get("location")
         {
             let location = String::from_utf8_lossy(location.as_bytes());
-            let refused = std::io::Error::other(crate::refused_redirect(&uri.to_string(), &location));
+            let refused = std::io::Error::other(refused_redirect(&uri.to_string(), &location));
             return Err(HttpError::new(HttpErrorKind::Unknown, refused));
         }
         if status.as_u16() != 429 && !status.is_server_error() {
@@ -210,9 +111,12 @@ impl HttpService for RetryAfterClient<HttpClient> {
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::sync::Mutex;
 
     use object_store::ObjectStoreExt;
+    use object_store::aws::AmazonS3Builder;
     use object_store::client::HttpRequestBody;
+    use object_store::path::Path;
 
     use super::*;
 
