@@ -20,11 +20,14 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{Error, MultipartId, MultipartUpload, ObjectStoreExt, Result};
 use pellucid_scheduler::{Concurrency, Controller, Policy, Sample};
+use pellucid_trace::probe::{Commit, Report, Upload};
 
 use super::content::content;
-use super::{Commit, MAX_CONCURRENT, Outcome, Probe, RENAME_SHARE, Report, SMALL_BYTES, TASK_BYTES, TASKS};
-use pellucid_trace::probe::Upload;
+use super::measure::{MAX_CONCURRENT, Outcome, Probe, RENAME_SHARE, SMALL_BYTES};
 
+/// Tasks of the job whose commit is timed, and output bytes of each.
+const TASKS: usize = Commit::TASKS;
+const TASK_BYTES: usize = Commit::TASK_BYTES;
 /// Bytes of a part, as in the engine (DataFusion's `objectstore_writer_buffer_size`).
 const PART_BYTES: u64 = 10 << 20;
 /// Maximum number of parts of an upload. Many parts keep the burst that an idle disk or cache absorbs

@@ -8,9 +8,12 @@
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, Result};
+use pellucid_trace::probe::Pattern;
 
 use super::folder::{SEGMENTS, is_probe_folder};
-use super::{OBJECT_BYTES, Pattern};
+
+/// Bytes of one object that is read, and of one sequential request.
+pub(super) const OBJECT_BYTES: u64 = 8 << 20;
 
 /// The start of a request: object and byte offset.
 pub(super) type Place = (Path, u64);

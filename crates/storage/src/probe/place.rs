@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{Error, ObjectStore};
+use pellucid_trace::probe::Report;
 use url::Url;
 
-use super::{Budget, Folder, FolderKind, Probe, ProbeError, Progress, Report};
+use super::folder::{Folder, FolderKind};
+use super::measure::{Budget, Probe, ProbeError, Progress};
 use crate::address::{name, shown};
 use crate::backend::StorageError;
 use crate::clock::Live;
