@@ -19,7 +19,6 @@
 mod cut;
 mod dynamic_filter;
 mod error;
-mod error_context;
 mod exchange;
 mod execute;
 mod explain;

@@ -3,7 +3,7 @@
 //! These formats have no index of their bytes. A multitask gets whole files or, if records end at
 //! newlines, a piece of one file. For a piece, DataFusion's opener requests the byte before it, the
 //! piece, and [`END_SCAN_LOOKAHEAD`] bytes after it for the end of its last record. The read monotask
-//! loads these bytes. The openers read from the job's [`JobStore`](crate::stores::JobStore), which
+//! loads these bytes. The openers read from the job's [stores](crate::stores::JobStores), which
 //! serves them from the scan's slots.
 //!
 //! If a record is longer than the look-ahead, the opener itself reads the rest. The trace has such
