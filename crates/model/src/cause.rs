@@ -13,6 +13,7 @@ use crate::analysis::{Cause, JobAnalysis};
 use crate::demand::Demands;
 use crate::job::JobModel;
 use crate::ms;
+use crate::spans::largest;
 
 /// Minimum share of the job for a part to be named.
 const MIN_SHARE: f64 = 0.01;
@@ -42,20 +43,20 @@ pub(crate) fn causes(trace: &Trace, demands: &Demands, model: &JobModel, job: &J
 
 fn by_kind(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis) -> Vec<Cause> {
     let mut limited: BTreeMap<&str, (f64, BTreeMap<usize, f64>)> = BTreeMap::new();
-    for span in &model.spans {
-        let Some((kind, ns)) = span.limit(&[]).filter(|(_, ns)| *ns > 0.0) else { continue };
+    for (span, shares) in model.limits.spans.iter().zip(&model.shares) {
+        let Some((kind, ns)) = largest(span, &[]).filter(|(_, ns)| *ns > 0.0) else { continue };
         let (total, by_stage) = limited.entry(kind).or_default();
         *total += ns;
-        let shares = span.shares.iter().filter(|((ix, _), _)| trace.resources[*ix].kind == kind);
+        let shares = shares.iter().filter(|((ix, _), _)| trace.resources[*ix].kind == kind);
         let demand: f64 = shares.clone().map(|(_, amount)| amount).sum();
         for ((_, stage), amount) in shares.filter(|_| demand > 0.0) {
             *by_stage.entry(*stage).or_insert(0.0) += ns * amount / demand;
         }
     }
-    let modelled = model.modelled_ns(&[]);
+    let modelled = model.limits.modelled_ns(&[]);
     let causes = limited.into_iter().map(|(kind, (ns, by_stage))| {
         let most = by_stage.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
-        let saving = modelled - model.modelled_ns(&[kind]);
+        let saving = modelled - model.limits.modelled_ns(&[kind]);
         Cause {
             job: job.id,
             cause: name(trace, demands, job.id, kind),

@@ -8,6 +8,7 @@ use pellucid_trace::{Trace, union_ns};
 use crate::analysis::{Bottleneck, KindUse, ResourceUse};
 use crate::capacity::Capacity;
 use crate::demand::{Demand, Demands};
+use crate::spans::Members;
 use crate::{ms, ratio};
 
 /// The total demand on one resource.
@@ -40,34 +41,17 @@ impl Loads {
         amount
     }
 
+    /// Returns true if there is a demand on a resource.
+    pub fn contains(&self, resource: usize) -> bool {
+        self.0.contains_key(&resource)
+    }
+
     /// Sums demands.
     pub fn of<'d>(demands: impl IntoIterator<Item = &'d Demand>) -> Loads {
         let mut loads = Loads::default();
         demands.into_iter().for_each(|d| loads.add(d));
         loads
     }
-}
-
-/// The resources that a kind's capacity is summed over, by kind.
-///
-/// Computing can run on any core, so all cores count, used or not. Bytes are fixed to a disk: a disk that
-/// holds none of the job's bytes could not have helped, and does not count. A registered kind that the
-/// job did not use is present without members: its use was measured as zero.
-pub(crate) type Members = BTreeMap<String, Vec<usize>>;
-
-/// Returns the members for work with these loads.
-pub(crate) fn members(trace: &Trace, demands: &Demands, loads: &Loads) -> Members {
-    let mut members = Members::new();
-    for (ix, resource) in trace.resources.iter().enumerate() {
-        if demands.opaque[ix] {
-            continue;
-        }
-        let of_kind = members.entry(resource.kind.clone()).or_default();
-        if demands.timed[ix] || loads.0.contains_key(&ix) {
-            of_kind.push(ix);
-        }
-    }
-    members
 }
 
 /// The time that a kind of resource needs for its demands.
@@ -84,12 +68,12 @@ pub(crate) struct KindTime {
 }
 
 /// Returns the times of all kinds, by name.
-pub(crate) fn kind_times(
+pub(crate) fn kind_times<'t>(
     loads: &Loads,
-    members: &Members,
+    members: &Members<'t>,
     capacities: &[Capacity],
-) -> BTreeMap<String, KindTime> {
-    members.iter().map(|(kind, members)| (kind.clone(), kind_time(loads, members, capacities))).collect()
+) -> BTreeMap<&'t str, KindTime> {
+    members.iter().map(|(kind, members)| (*kind, kind_time(loads, members, capacities))).collect()
 }
 
 fn kind_time(loads: &Loads, members: &[usize], capacities: &[Capacity]) -> KindTime {
@@ -132,7 +116,7 @@ fn kind_time(loads: &Loads, members: &[usize], capacities: &[Capacity]) -> KindT
 pub(crate) fn kind_uses<'d>(
     trace: &Trace,
     demands: &Demands,
-    times: &BTreeMap<String, KindTime>,
+    times: &BTreeMap<&str, KindTime>,
     used: impl IntoIterator<Item = &'d Demand>,
     duration_ms: Option<f64>,
 ) -> BTreeMap<String, KindUse> {
@@ -153,7 +137,7 @@ pub(crate) fn kind_uses<'d>(
                 queue_ms: (time.limit_ns == 0.0).then_some(0.0),
                 service_ms: (time.limit_ns == 0.0).then_some(0.0),
             };
-            (kind.clone(), used)
+            ((*kind).to_owned(), used)
         })
         .collect();
     for demand in used.into_iter().filter(|d| d.own) {
@@ -167,7 +151,7 @@ pub(crate) fn kind_uses<'d>(
 }
 
 /// Returns the kind with the largest limit, if any has one.
-pub(crate) fn largest_limit(trace: &Trace, times: &BTreeMap<String, KindTime>) -> Option<Bottleneck> {
+pub(crate) fn largest_limit(trace: &Trace, times: &BTreeMap<&str, KindTime>) -> Option<Bottleneck> {
     let used = times.iter().filter(|(_, t)| t.limit_ns > 0.0);
     let (kind, time) = used.max_by(|a, b| a.1.limit_ns.total_cmp(&b.1.limit_ns))?;
     Some(bottleneck(trace, kind, time))

@@ -1,7 +1,4 @@
-//! Analysis of a job: its spans, its modelled time, and its bottleneck.
-//!
-//! A span is the time between two consecutive instants at which some stage of the job starts or ends its
-//! service. The crate documentation explains why spans are summed and not stages.
+//! Analysis of a job: its modelled time, its bottleneck, and its bytes and core time.
 
 use std::collections::BTreeMap;
 
@@ -10,115 +7,45 @@ use pellucid_trace::{Phase, Trace, kind, union_ns};
 use crate::analysis::{CoreTime, Intensity, JobAnalysis, Next, WallClock};
 use crate::capacity::Capacity;
 use crate::demand::{Demand, Demands, brings_in, service};
-use crate::ideal::{self, KindTime, Loads, Members};
+use crate::ideal::{self, KindTime, Loads};
+use crate::spans::{Cuts, Limits, Members, explained, members};
 use crate::steps::steps;
 use crate::{ms, ratio};
 
-/// Share of the modelled time within which the savings of two kinds count as equal. Otherwise a kind that
-/// matters for a hundredth of the job would be its bottleneck whenever two large ones balance.
-pub(crate) const TIE: f64 = 0.02;
-
-/// Share of a job's time that ideal times must explain for a resource to limit it. Below it, the job
-/// mostly did not use resources.
-const EXPLAINED: f64 = 0.5;
-
-/// Returns true if ideal times of `modelled` explain enough of a time for a resource to be its limit.
-pub(crate) fn explained(modelled: f64, time: f64) -> bool {
-    modelled >= EXPLAINED * time
-}
-
-/// A period during which the same stages were served.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Span {
-    pub times: BTreeMap<String, KindTime>,
-    /// Demand by resource and stage, to attribute the limit.
-    pub shares: BTreeMap<(usize, usize), f64>,
-}
-
-impl Span {
-    /// Returns the kind with the largest limit, except for those in `without`, and its limit.
-    pub fn limit(&self, without: &[&str]) -> Option<(&str, f64)> {
-        let left = self.times.iter().filter(|(k, _)| !without.contains(&k.as_str()));
-        left.map(|(k, t)| (k.as_str(), t.limit_ns)).max_by(|a, b| a.1.total_cmp(&b.1))
-    }
-}
-
 /// The model of a job.
 #[derive(Debug, Default)]
-pub(crate) struct JobModel {
-    pub members: Members,
-    pub spans: Vec<Span>,
-    pub times: BTreeMap<String, KindTime>,
+pub(crate) struct JobModel<'t> {
+    pub members: Members<'t>,
+    /// The time of each kind over the whole job.
+    pub times: BTreeMap<&'t str, KindTime>,
+    pub limits: Limits<'t>,
+    /// By span: the demand by resource and stage, to attribute the limit.
+    pub shares: Vec<BTreeMap<(usize, usize), f64>>,
 }
 
-impl JobModel {
+impl<'t> JobModel<'t> {
     /// Sums a job's demands. Empty for a job without monotasks.
-    pub fn of(trace: &Trace, demands: &Demands, capacities: &[Capacity], job: usize) -> JobModel {
-        let cuts = cuts(demands, job);
-        let Some(last) = cuts.len().checked_sub(1) else { return JobModel::default() };
-        let mut loads = vec![Loads::default(); last.max(1)];
-        let mut shares = vec![BTreeMap::new(); loads.len()];
+    pub fn of(trace: &'t Trace, demands: &Demands, capacities: &[Capacity], job: usize) -> JobModel<'t> {
+        let Some(cuts) = Cuts::of(demands, job) else { return JobModel::default() };
+        let mut loads = vec![Loads::default(); cuts.spans()];
+        let mut shares = vec![BTreeMap::new(); cuts.spans()];
         let mut total = Loads::default();
         for demand in demands.of_job(job) {
             total.add(demand);
-            let first =
-                cuts.partition_point(|c| *c <= demand.start_ns).saturating_sub(1).min(loads.len() - 1);
-            for span in first..loads.len() {
-                if span > first && cuts[span] >= demand.end_ns {
-                    break;
-                }
-                let until = cuts.get(span + 1).copied().unwrap_or(demand.end_ns);
-                let amount = loads[span].add_within(demand, cuts[span], until);
-                *shares[span].entry((demand.resource, demand.stage)).or_insert(0.0) += amount;
+            for part in cuts.parts(demand) {
+                let amount = loads[part.span].add_within(demand, part.from_ns, part.until_ns);
+                *shares[part.span].entry((demand.resource, demand.stage)).or_insert(0.0) += amount;
             }
         }
-        let members = ideal::members(trace, demands, &total);
-        let spans = loads.iter().zip(shares);
-        JobModel {
-            spans: spans
-                .map(|(loads, shares)| Span { times: ideal::kind_times(loads, &members, capacities), shares })
-                .collect(),
-            times: ideal::kind_times(&total, &members, capacities),
-            members,
-        }
+        let members = members(trace, demands, |ix| total.contains(ix));
+        let limits = |times: &BTreeMap<&'t str, KindTime>| -> BTreeMap<&'t str, f64> {
+            times.iter().map(|(kind, time)| (*kind, time.limit_ns)).collect()
+        };
+        let times = ideal::kind_times(&total, &members, capacities);
+        let spans = loads.iter().map(|loads| limits(&ideal::kind_times(loads, &members, capacities)));
+        let limits = Limits { spans: spans.collect(), whole: limits(&times) };
+        JobModel { members, times, limits, shares }
     }
-
-    /// Returns the modelled time without some kinds (§6.5: excluded from the maximum).
-    pub fn modelled_ns(&self, without: &[&str]) -> f64 {
-        self.spans.iter().filter_map(|span| span.limit(without)).map(|(_, ns)| ns).sum()
-    }
-
-    /// Returns the kind whose removal lowers the modelled time most, with those in `without` already
-    /// removed. Among equals, returns the one with the largest limit.
-    pub fn bottleneck(&self, without: &[&str]) -> Option<&str> {
-        let modelled = self.modelled_ns(without);
-        let kinds = self.times.iter().filter(|(k, t)| t.limit_ns > 0.0 && !without.contains(&k.as_str()));
-        let savings: Vec<(&str, f64, f64)> = kinds
-            .map(|(kind, time)| {
-                let gone = [without, &[kind.as_str()]].concat();
-                (kind.as_str(), modelled - self.modelled_ns(&gone), time.limit_ns)
-            })
-            .collect();
-        let most = savings.iter().map(|(_, saving, _)| *saving).fold(0.0, f64::max);
-        let equal = savings.iter().filter(|(_, saving, _)| *saving >= most - TIE * modelled);
-        equal.max_by(|a, b| a.2.total_cmp(&b.2)).map(|(kind, ..)| *kind)
-    }
-}
-
-/// Returns the instants at which a stage of the job starts or ends its service, in order.
-pub(crate) fn cuts(demands: &Demands, job: usize) -> Vec<u64> {
-    let stages = demands.stages_of(job).iter();
-    let mut cuts: Vec<u64> = stages
-        .filter_map(|stage| {
-            let of_stage = demands.of_stage(*stage);
-            let end = of_stage.iter().map(|d| d.end_ns).max()?;
-            Some([of_stage.first()?.start_ns, end])
-        })
-        .flatten()
-        .collect();
-    cuts.sort_unstable();
-    cuts.dedup();
-    cuts
 }
 
 /// Analyzes one job.
@@ -134,11 +61,11 @@ pub(crate) fn analyze(
     let until = |at: u64| ms(at.saturating_sub(job.submitted_ns) as f64);
     let duration_ms = end.map(|e| until(e.ended_ns));
     let used = || demands.of_job(ix);
-    let modelled_ms = (!model.times.is_empty()).then(|| ms(model.modelled_ns(&[])));
+    let modelled_ms = (!model.times.is_empty()).then(|| ms(model.limits.modelled_ns(&[])));
     // A job without a duration keeps its bottleneck.
     let limited = duration_ms.zip(modelled_ms).is_none_or(|(whole, modelled)| explained(modelled, whole));
-    let bottleneck = model.bottleneck(&[]).filter(|_| limited);
-    let next = bottleneck.and_then(|gone| model.bottleneck(&[gone]));
+    let bottleneck = model.limits.bottleneck(&[]).filter(|_| limited);
+    let next = bottleneck.and_then(|gone| model.limits.bottleneck(&[gone]));
     JobAnalysis {
         id: ix,
         name: job.name.clone(),

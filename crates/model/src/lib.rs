@@ -57,6 +57,7 @@ mod iterative;
 mod job;
 mod pipelined;
 mod series;
+mod spans;
 mod stage;
 mod steps;
 pub mod whatif;

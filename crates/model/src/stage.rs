@@ -5,8 +5,9 @@ use pellucid_trace::{Outcome, Phase, Trace};
 use crate::analysis::{Skew, StageAnalysis};
 use crate::capacity::Capacity;
 use crate::demand::{Demands, brings_in};
-use crate::ideal::{self, Loads, Members};
+use crate::ideal::{self, Loads};
 use crate::job::core_time;
+use crate::spans::Members;
 use crate::{ms, ratio};
 
 /// A multitask's time, outcome and bytes.

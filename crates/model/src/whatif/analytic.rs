@@ -2,18 +2,20 @@
 //! A prediction scales the measured time by the sum after the change over the sum before.
 //!
 //! Changes only scale sums, so the sums are computed once and a prediction takes time linear in the
-//! number of spans. The crate documentation explains why spans are summed and not stages.
+//! number of spans. Spans, members and the choice of the bottleneck are those of the analysis
+//! ([`crate::spans`]). The sums differ from its ideal times: they are kept apart by what a change can
+//! remove or move, and use the rates of the simulation.
 
 use std::collections::BTreeMap;
 
-use pellucid_trace::{Phase, Trace, kind, union_ns};
+use pellucid_trace::{Monotask, Phase, Trace, kind, union_ns};
 
 use super::scenario::{OtherStorage, Terms};
 use crate::Bottleneck;
 use crate::capacity::Capacity;
-use crate::demand::{Demands, brings_in};
-use crate::job::{TIE, cuts};
+use crate::demand::{Demand, Demands, brings_in};
 use crate::ratio;
+use crate::spans::{Cuts, Limits, Members, Part, members};
 
 /// Demands on one resource within a span, by the changes that affect them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,47 +43,51 @@ enum Class {
 
 /// A resource as used by the sums.
 #[derive(Debug, Clone)]
-struct Resource {
-    name: String,
-    kind: String,
+struct Resource<'t> {
+    name: &'t str,
     /// Per nanosecond; 1 where busy time stands for ideal time.
     rate: f64,
-    timed: bool,
-    /// True if it takes part in no maximum.
-    opaque: bool,
 }
 
 /// All jobs of a trace as sums.
 #[derive(Debug, Clone)]
-pub(crate) struct Analytic {
-    resources: Vec<Resource>,
+pub(crate) struct Analytic<'t> {
+    resources: Vec<Resource<'t>>,
     machines: f64,
-    /// By span: loads by resource.
-    spans: Vec<BTreeMap<usize, Load>>,
-    /// By span: bytes of input (including cached ones) and of output, wherever they are stored.
-    moved: Vec<(f64, f64)>,
-    /// By span: its job.
-    members: Vec<usize>,
-    jobs: Vec<BTreeMap<String, Vec<usize>>>,
+    spans: Vec<Span>,
+    /// By job.
+    members: Vec<Members<'t>>,
 }
 
-impl Analytic {
+/// The demands of a job within one span.
+#[derive(Debug, Clone, Default)]
+struct Span {
+    job: usize,
+    /// By resource.
+    loads: BTreeMap<usize, Load>,
+    /// Bytes of input (including cached ones) and of output, wherever they are stored.
+    input: f64,
+    output: f64,
+}
+
+/// The limits under changes, and for each kind the resource that takes longest.
+struct Changed<'k> {
+    limits: Limits<'k>,
+    /// The resource, and the largest limit of a span.
+    largest: BTreeMap<&'k str, (usize, f64)>,
+}
+
+impl<'t> Analytic<'t> {
     /// Sums a trace's demands.
-    pub fn of(trace: &Trace, demands: &Demands, capacities: &[Capacity]) -> Analytic {
-        let resources = trace.resources.iter().zip(capacities).enumerate().map(|(ix, (r, c))| Resource {
-            name: r.name.clone(),
-            kind: r.kind.clone(),
-            rate: c.rate.unwrap_or(1.0),
-            timed: demands.timed[ix],
-            opaque: demands.opaque[ix],
-        });
+    pub fn of(trace: &'t Trace, demands: &Demands, capacities: &[Capacity]) -> Analytic<'t> {
+        let resources = trace.resources.iter().zip(capacities);
         let mut analytic = Analytic {
-            resources: resources.collect(),
+            resources: resources
+                .map(|(r, c)| Resource { name: &r.name, rate: c.rate.unwrap_or(1.0) })
+                .collect(),
             machines: trace.machines.len().max(1) as f64,
             spans: Vec::new(),
-            moved: Vec::new(),
             members: Vec::new(),
-            jobs: Vec::new(),
         };
         for job in 0..trace.jobs.len() {
             analytic.add_job(trace, demands, capacities, job);
@@ -89,112 +95,106 @@ impl Analytic {
         analytic
     }
 
-    fn add_job(&mut self, trace: &Trace, demands: &Demands, capacities: &[Capacity], job: usize) {
-        let cuts = cuts(demands, job);
-        let Some(last) = cuts.len().checked_sub(1) else { return };
-        let mut spans: Vec<BTreeMap<usize, Load>> = vec![BTreeMap::new(); last.max(1)];
-        let mut moved = vec![(0.0, 0.0); spans.len()];
+    fn add_job(&mut self, trace: &'t Trace, demands: &Demands, capacities: &[Capacity], job: usize) {
+        let Some(cuts) = Cuts::of(demands, job) else { return };
+        let mut spans = vec![Span { job: self.members.len(), ..Span::default() }; cuts.spans()];
         let mut busy: BTreeMap<(usize, usize, Class), Vec<(u64, u64)>> = BTreeMap::new();
         for demand in demands.of_job(job) {
             let monotask = demands.monotask(demand);
-            let class = match monotask.phase {
-                phase
-                    if brings_in(phase)
-                        && (phase == Phase::Read || self.is_store(trace, monotask.resource)) =>
-                {
-                    Class::Input
-                }
-                _ if demand.movable => Class::Movable,
-                Phase::Write => Class::Output,
-                _ => Class::Fixed,
-            };
+            let class = Class::of(trace, demand, monotask);
             let decode = monotask.decode_ns.filter(|_| demands.on_cores(demand)).unwrap_or(0) as f64;
             let decode = (decode / monotask.service_ns.max(1) as f64).min(1.0);
-            let first =
-                cuts.partition_point(|c| *c <= demand.start_ns).saturating_sub(1).min(spans.len() - 1);
-            for span in first..spans.len() {
-                if span > first && cuts[span] >= demand.end_ns {
-                    break;
-                }
-                let until = cuts.get(span + 1).copied().unwrap_or(demand.end_ns);
-                let amount = demand.within(cuts[span], until);
+            for Part { span: ix, from_ns, until_ns } in cuts.parts(demand) {
+                let span = &mut spans[ix];
+                let amount = demand.within(from_ns, until_ns);
                 match class {
-                    Class::Input if demand.own => moved[span].0 += amount,
-                    Class::Output if demand.own => moved[span].1 += amount,
+                    Class::Input if demand.own => span.input += amount,
+                    Class::Output if demand.own => span.output += amount,
                     _ if demands.on_cores(demand) => {
                         let share = ratio(amount, demand.amount).unwrap_or(1.0);
-                        moved[span].0 += monotask.cached_bytes.unwrap_or(0) as f64 * share;
+                        span.input += monotask.cached_bytes.unwrap_or(0) as f64 * share;
                     }
                     _ => {}
                 }
-                let load = spans[span].entry(demand.resource).or_default();
+                let load = span.loads.entry(demand.resource).or_default();
                 if capacities[demand.resource].rate.is_none() {
-                    let part = (demand.start_ns.max(cuts[span]), demand.end_ns.min(until));
-                    busy.entry((span, demand.resource, class)).or_default().push(part);
+                    let part = (demand.start_ns.max(from_ns), demand.end_ns.min(until_ns));
+                    busy.entry((ix, demand.resource, class)).or_default().push(part);
                 } else {
                     load.add(class, amount, decode);
                 }
             }
         }
         for ((span, resource, class), parts) in busy {
-            spans[span].entry(resource).or_default().add(class, union_ns(parts) as f64, 0.0);
+            spans[span].loads.entry(resource).or_default().add(class, union_ns(parts) as f64, 0.0);
         }
-        let mut members: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (ix, resource) in self.resources.iter().enumerate().filter(|(_, r)| !r.opaque) {
-            if resource.timed || spans.iter().any(|span| span.contains_key(&ix)) {
-                members.entry(resource.kind.clone()).or_default().push(ix);
-            }
-        }
-        self.members.extend(spans.iter().map(|_| self.jobs.len()));
-        self.jobs.push(members);
+        let mut members = members(trace, demands, |ix| spans.iter().any(|span| span.loads.contains_key(&ix)));
+        members.retain(|_, of_kind| !of_kind.is_empty());
+        self.members.push(members);
         self.spans.extend(spans);
-        self.moved.extend(moved);
     }
 
-    fn is_store(&self, trace: &Trace, resource: u32) -> bool {
-        trace.resources.get(resource as usize).is_some_and(|r| r.kind == kind::STORE)
+    /// Returns the modelled time under changes.
+    pub fn modelled_ns(&self, terms: &Terms) -> f64 {
+        self.changed(terms).limits.modelled_ns(&[])
     }
 
-    /// Returns the modelled time under changes, with the kinds in `without` removed.
-    pub fn modelled_ns(&self, terms: &Terms, without: &[&str]) -> f64 {
-        let spans = self.spans.iter().zip(&self.members).zip(&self.moved);
-        spans
-            .map(|((span, job), moved)| {
-                let kinds = self.jobs[*job].iter().filter(|(kind, _)| !without.contains(&kind.as_str()));
-                let there = kinds.map(|(kind, members)| self.limit_ns(span, kind, members, terms).0);
-                let storage = terms.storage.as_ref().filter(|e| !without.contains(&e.kind));
-                let storage = storage.map_or(0.0, |e| self.storage_ns(e, *moved, terms));
-                there.fold(storage, f64::max)
-            })
-            .sum()
+    /// Returns the modelled time under changes, and the bottleneck, chosen as in the analysis.
+    pub fn modelled(&self, terms: &Terms) -> (f64, Option<Bottleneck>) {
+        let changed = self.changed(terms);
+        let bottleneck = changed.limits.bottleneck(&[]).map(|kind| {
+            let storage = terms.storage.as_ref().filter(|e| e.kind == kind);
+            let name = storage.map_or_else(|| self.resources[changed.largest[kind].0].name, |e| e.name.as_str());
+            Bottleneck { kind: kind.to_owned(), name: Some(name.to_owned()) }
+        });
+        (changed.limits.modelled_ns(&[]), bottleneck)
+    }
+
+    /// Applies changes to the limits of every span.
+    fn changed<'k>(&'k self, terms: &Terms) -> Changed<'k> {
+        let mut changed = Changed { limits: Limits::default(), largest: BTreeMap::new() };
+        for span in &self.spans {
+            let mut limits: BTreeMap<&str, f64> = BTreeMap::new();
+            if let Some(e) = &terms.storage {
+                let ns = self.storage_ns(e, span, terms);
+                limits.insert(e.kind, ns);
+                *changed.limits.whole.entry(e.kind).or_insert(0.0) += ns;
+                changed.largest.entry(e.kind).or_insert((0, 0.0));
+            }
+            for (&kind, members) in &self.members[span.job] {
+                let (ns, largest) = self.limit_ns(span, kind, members, terms);
+                let limit = limits.entry(kind).or_insert(0.0);
+                *limit = limit.max(ns);
+                *changed.limits.whole.entry(kind).or_insert(0.0) += ns;
+                let longest = changed.largest.entry(kind).or_insert((largest, 0.0));
+                if ns > longest.1 {
+                    *longest = (largest, ns);
+                }
+            }
+            changed.limits.spans.push(limits);
+        }
+        changed
     }
 
     /// Returns the time to move input and output at their new storage.
-    fn storage_ns(&self, e: &OtherStorage, (input, output): (f64, f64), terms: &Terms) -> f64 {
+    fn storage_ns(&self, e: &OtherStorage, span: &Span, terms: &Terms) -> f64 {
         if terms.free[e.resource] {
             return 0.0;
         }
-        let input = if terms.no_input { 0.0 } else { input };
+        let input = if terms.no_input { 0.0 } else { span.input };
         let faster = terms.faster[e.resource] * self.machines * terms.machines;
-        (input / e.read + output / e.write) * terms.scale / faster
+        (input / e.read + span.output / e.write) * terms.scale / faster
     }
 
     /// Returns a kind's limit within a span, and the resource that takes longest.
-    fn limit_ns(
-        &self,
-        span: &BTreeMap<usize, Load>,
-        kind: &str,
-        members: &[usize],
-        terms: &Terms,
-    ) -> (f64, usize) {
+    fn limit_ns(&self, span: &Span, kind: &str, members: &[usize], terms: &Terms) -> (f64, usize) {
         let crossing = if kind == kind::NETWORK { terms.crossing } else { 1.0 };
         let (mut amount, mut rates, mut fixed_ns, mut largest) = (0.0, 0.0, 0.0, (-1.0, members[0]));
         for ix in members {
             let rate = self.resources[*ix].rate * terms.faster.get(*ix).copied().unwrap_or(1.0);
             rates += rate;
-            let Some(load) = span.get(ix).filter(|_| !terms.free.get(*ix).copied().unwrap_or(false)) else {
-                continue;
-            };
+            let free = terms.free.get(*ix).copied().unwrap_or(false);
+            let Some(load) = span.loads.get(ix).filter(|_| !free) else { continue };
             let (all, fixed) = load.under(terms);
             amount += all * crossing;
             fixed_ns = f64::max(fixed_ns, fixed * crossing / rate);
@@ -212,37 +212,18 @@ impl Analytic {
         let ideal_ns = ratio(amount, rates).unwrap_or(0.0);
         (ideal_ns.max(fixed_ns), largest.1)
     }
+}
 
-    /// Returns the kind whose removal lowers the modelled time most, chosen as in [`crate::analyze`].
-    pub fn bottleneck(&self, terms: &Terms) -> Option<Bottleneck> {
-        let all = self.modelled_ns(terms, &[]);
-        let mut limits: BTreeMap<&str, (f64, usize, f64)> = BTreeMap::new();
-        for ((span, job), moved) in self.spans.iter().zip(&self.members).zip(&self.moved) {
-            if let Some(e) = &terms.storage {
-                limits.entry(e.kind).or_insert((0.0, 0, 0.0)).0 += self.storage_ns(e, *moved, terms);
-            }
-            for (kind, members) in &self.jobs[*job] {
-                let (limit, largest) = self.limit_ns(span, kind, members, terms);
-                let entry = limits.entry(kind).or_insert((0.0, largest, 0.0));
-                entry.0 += limit;
-                if limit > entry.2 {
-                    (entry.1, entry.2) = (largest, limit);
-                }
-            }
+impl Class {
+    fn of(trace: &Trace, demand: &Demand, monotask: &Monotask) -> Class {
+        let on = trace.resources.get(monotask.resource as usize);
+        let is_store = on.is_some_and(|r| r.kind == kind::STORE);
+        match monotask.phase {
+            phase if brings_in(phase) && (phase == Phase::Read || is_store) => Class::Input,
+            _ if demand.movable => Class::Movable,
+            Phase::Write => Class::Output,
+            _ => Class::Fixed,
         }
-        let savings: Vec<(&str, f64, (f64, usize))> = limits
-            .into_iter()
-            .filter(|(_, (limit, ..))| *limit > 0.0)
-            .map(|(kind, (limit, largest, _))| {
-                (kind, all - self.modelled_ns(terms, &[kind]), (limit, largest))
-            })
-            .collect();
-        let most = savings.iter().map(|(_, saving, _)| *saving).fold(0.0, f64::max);
-        let equal = savings.iter().filter(|(_, saving, _)| *saving >= most - TIE * all);
-        let (kind, _, (_, largest)) = equal.max_by(|a, b| a.2.0.total_cmp(&b.2.0))?;
-        let storage = terms.storage.as_ref().filter(|e| e.kind == *kind);
-        let name = storage.map_or(&self.resources[*largest].name, |e| &e.name);
-        Some(Bottleneck { kind: (*kind).to_string(), name: Some(name.clone()) })
     }
 }
 

@@ -220,7 +220,7 @@ impl<'a> WhatIfModel<'a> {
         };
         let prediction = evidence.prediction(&estimate).ok_or_else(none)?;
         if let (Tasks::Monotasks, Some(ideal_ms)) = (self.basis.tasks(), estimate.analytic_ms) {
-            let limits = crate::job::explained(ideal_ms, prediction.duration_ms);
+            let limits = crate::spans::explained(ideal_ms, prediction.duration_ms);
             estimate.bottleneck = estimate.bottleneck.filter(|_| limits);
         }
         Ok((prediction, estimate))

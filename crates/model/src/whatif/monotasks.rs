@@ -9,13 +9,13 @@ use super::simulate::simulate;
 use super::{Baseline, Basis, Changes, Estimate, Tasks, WhatIfError, join, rework, service};
 use crate::capacity::capacities;
 use crate::demand::Demands;
-use crate::job::explained;
+use crate::spans::explained;
 use crate::{Bottleneck, ms, ratio};
 
 /// A recorded job, prepared for both predictors.
-pub(crate) struct Monotasks {
+pub(crate) struct Monotasks<'t> {
     recorded: Recorded,
-    analytic: Analytic,
+    analytic: Analytic<'t>,
     unchanged: Terms,
     measured_ms: f64,
     modelled_ms: Option<f64>,
@@ -23,9 +23,9 @@ pub(crate) struct Monotasks {
     singles: Vec<String>,
 }
 
-impl Monotasks {
+impl<'t> Monotasks<'t> {
     /// Prepares a trace.
-    pub fn of(trace: &Trace) -> Monotasks {
+    pub fn of(trace: &'t Trace) -> Monotasks<'t> {
         let (order, demands) = join(|| Order::of(trace), || Demands::of(trace));
         let mut capacities = capacities(trace, &demands);
         let services = service::services(trace, &demands, &capacities);
@@ -39,7 +39,7 @@ impl Monotasks {
             recorded
         });
         let unchanged = Scenario::terms(&recorded);
-        let modelled = analytic.modelled_ns(&unchanged, &[]);
+        let modelled = analytic.modelled_ns(&unchanged);
         Monotasks {
             measured_ms: ms(measured_ns(trace) as f64),
             modelled_ms: (modelled > 0.0).then(|| ms(modelled)),
@@ -52,7 +52,7 @@ impl Monotasks {
     }
 }
 
-impl Basis for Monotasks {
+impl Basis for Monotasks<'_> {
     fn tasks(&self) -> Tasks {
         Tasks::Monotasks
     }
@@ -68,7 +68,7 @@ impl Basis for Monotasks {
 
     fn bottleneck(&self) -> Option<Bottleneck> {
         let limits = self.modelled_ms.is_some_and(|ideal_ms| explained(ideal_ms, self.measured_ms));
-        self.analytic.bottleneck(&self.unchanged).filter(|_| limits)
+        self.analytic.modelled(&self.unchanged).1.filter(|_| limits)
     }
 
     fn spread(&self) -> f64 {
@@ -77,12 +77,12 @@ impl Basis for Monotasks {
 
     fn estimate(&self, changes: &Changes) -> Result<Estimate, WhatIfError> {
         let scenario = Scenario::of(&self.recorded, changes)?;
-        let modelled = self.analytic.modelled_ns(&scenario.terms, &[]);
+        let (modelled, bottleneck) = self.analytic.modelled(&scenario.terms);
         let simulated = simulate(&scenario.recorded, &scenario.terms.free);
         Ok(Estimate {
             analytic_ms: self.modelled_ms.map(|_| ms(modelled)),
             simulated_ms: simulated.map(|ns| ms(ns as f64)),
-            bottleneck: self.analytic.bottleneck(&scenario.terms),
+            bottleneck,
             assumptions: scenario.assumptions,
             uncertainty: scenario.uncertainty,
         })
