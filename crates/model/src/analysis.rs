@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::Outcome;
 
-use crate::steps::Steps;
+use crate::monotasks::steps::Steps;
 
 /// The analysis of a trace.
 #[derive(Debug, Clone, Default, PartialEq)]

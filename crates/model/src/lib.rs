@@ -45,33 +45,28 @@
 
 mod analysis;
 pub mod backtest;
-mod capacity;
-mod cause;
 mod compare;
 pub mod composition;
-mod demand;
 pub mod doctor;
 mod finding;
-mod ideal;
 mod iterative;
-mod job;
+mod monotasks;
 mod pipelined;
+mod predict;
 mod series;
-mod spans;
-mod stage;
-mod steps;
 pub mod whatif;
 
 pub use analysis::*;
 pub use compare::{Change, Comparison, StageChange, Verdict, compare};
 pub use finding::Finding;
+pub use monotasks::steps::Steps;
 pub use pipelined::{is_known_setting, query, saved_by_shorter_tasks_ms, spread};
 pub use series::{Series, series};
-pub use steps::Steps;
 
-use capacity::capacities;
-use demand::Demands;
-use job::JobModel;
+use monotasks::capacity::{self, capacities};
+use monotasks::demand::Demands;
+use monotasks::job::{self, JobModel};
+use monotasks::{cause, ideal, stage};
 use pellucid_trace::{Trace, kind};
 
 /// Analyzes a trace (monotasks-sosp17 §6.1).

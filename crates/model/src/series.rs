@@ -2,8 +2,8 @@
 
 use pellucid_trace::{Trace, union_ns};
 
-use crate::capacity::capacities;
-use crate::demand::{Demand, Demands};
+use crate::monotasks::capacity::capacities;
+use crate::monotasks::demand::{Demand, Demands};
 use crate::ratio;
 
 /// The use of one resource over time.

@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use pellucid_trace::{Outcome, Trace};
 
 use crate::analysis::{Analysis, JobAnalysis, StageAnalysis};
-use crate::demand::in_time;
+use crate::monotasks::demand::in_time;
 use crate::{analyze, ms, ratio};
 use noise::{Side, Work};
 

@@ -2,42 +2,36 @@
 //!
 //! Tasks that use several resources at once (Spark's) cannot be added up to ideal times, because their
 //! resource use over time is not recorded. The analysis follows blocked-time-nsdi15: how long tasks were
-//! stalled ([`blocked`]), how long the job would take without that ([`replay`], [`bounds`]), which tasks
+//! stalled ([`blocked`]), how long the job would take without that ([`replay`]), which tasks
 //! were slow and why ([`straggler`], [`skew`]), and where the application's time went ([`wall_clock`]).
-//! Causes ([`causes`]) and advice ([`advice`]) are derived from these.
+//! Causes and advice ([`findings`]) are derived from these.
 //!
-//! Everything starts from [`bounds::Replays`]: the tasks, their schedule, and one replay.
+//! Everything starts from [`replay::bounds::Replays`]: the tasks, their schedule, and one replay.
 //!
 //! It does not apply to monotasks, which record their resource use. It does not see inside a task either:
 //! two waits that overlap in one task each count in full, as in Spark.
 
-mod advice;
-mod allocation;
-mod blocked;
-pub(crate) mod bounds;
-mod causes;
-mod contention;
+pub(crate) mod blocked;
+pub(crate) mod findings;
 mod intensity;
-mod limit;
-pub(crate) mod predict;
+pub(crate) mod limit;
 mod query;
-mod replay;
-mod schedule;
-mod settings;
+pub(crate) mod replay;
 mod skew;
-mod straggler;
-mod task;
+pub(crate) mod straggler;
+pub(crate) mod task;
 mod tuning;
 mod wall_clock;
 
 use pellucid_trace::Trace;
 
 use crate::analysis::{Analysis, Skew, StageAnalysis, Stragglers};
-use bounds::Replays;
+pub use findings::settings::is_known_setting;
+use findings::{advice, causes};
 pub use intensity::spread;
 use limit::{bottleneck, limit};
 pub use query::query;
-pub use settings::is_known_setting;
+use replay::bounds::Replays;
 use task::{Part, Task};
 
 /// Returns true for a trace of pipelined tasks, or of an application that ran no task.
@@ -120,18 +114,18 @@ pub fn saved_by_shorter_tasks_ms(trace: &Trace, less_ns: &[u64]) -> Option<f64> 
 /// The slow tasks of each stage and their corrected times: pairs of task index and nanoseconds over the
 /// whole trace, since a trace may hold a million tasks.
 #[derive(Debug, Default)]
-struct SlowTasks {
+pub(crate) struct SlowTasks {
     /// By stage: its stragglers, if enough tasks succeeded to tell, and its skew.
-    stages: Vec<(Option<Stragglers>, Skew)>,
+    pub stages: Vec<(Option<Stragglers>, Skew)>,
     /// See [`straggler::Judged`].
-    at_median_ns: Vec<(u32, u64)>,
-    avoidable_ns: Vec<(u32, u64)>,
+    pub at_median_ns: Vec<(u32, u64)>,
+    pub avoidable_ns: Vec<(u32, u64)>,
     /// See [`skew::skew`].
-    even_ns: Vec<(u32, u64)>,
+    pub even_ns: Vec<(u32, u64)>,
 }
 
 impl SlowTasks {
-    fn of(replays: &Replays) -> SlowTasks {
+    pub fn of(replays: &Replays) -> SlowTasks {
         let (tasks, schedule) = (&replays.tasks.all, &replays.schedule);
         let slow = straggler::slow_machines(replays.trace, tasks, &schedule.by_stage);
         let mut all = SlowTasks::default();

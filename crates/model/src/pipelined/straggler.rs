@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pellucid_trace::Trace;
 
-use super::schedule::Schedule;
+use super::replay::schedule::Schedule;
 use super::task::{Part, Task};
 use crate::analysis::{Denominator, StragglerTask, Stragglers};
 

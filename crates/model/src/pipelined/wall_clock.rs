@@ -6,7 +6,7 @@
 
 use pellucid_trace::{Trace, kind, union_ns};
 
-use super::schedule::Schedule;
+use super::replay::schedule::Schedule;
 use super::task::Tasks;
 use crate::analysis::{IdleSlots, WallClock};
 use crate::ms;

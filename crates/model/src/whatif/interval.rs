@@ -113,7 +113,7 @@ pub fn fingerprint<'a>(names: impl Iterator<Item = &'a str>) -> u64 {
 #[derive(Debug, Clone)]
 pub(crate) struct Evidence {
     pub baseline: Baseline,
-    /// Relative spread of the job's service times: see [`super::monotasks`].
+    /// Relative spread of the job's service times: see [`super::Basis::spread`].
     pub spread: f64,
     /// Number of scales that nine in ten backtests of other queries stayed within.
     pub factor: f64,

@@ -19,24 +19,17 @@
 //! which reproduces the job and predicts it under changes. The interval, the choice of predictor, sweeps
 //! and single changes are common to all.
 
-mod analytic;
 mod answer;
 mod changes;
-mod curve;
 mod interval;
-mod monotasks;
-mod recorded;
-mod rework;
-mod scenario;
-mod service;
-mod simulate;
 mod sweep;
 
+pub(crate) use crate::predict::monotasks::recorded::measured_ns as recorded_ns;
+pub(crate) use crate::predict::monotasks::service::median;
 pub use answer::{Baseline, By, Point, Prediction, Single, WhatIf, WhatIfError};
+pub(crate) use changes::is_part;
 pub use changes::{Amount, Change, Changes, InputFrom, ReadRate, Setting, Storage};
 pub use interval::{RESIDUALS_HEADER, Residual, Residuals, Tasks, fingerprint, residual_table, residuals};
-pub(crate) use recorded::measured_ns as recorded_ns;
-pub(crate) use service::median;
 pub use sweep::Sweep;
 
 use std::sync::OnceLock;
@@ -44,8 +37,9 @@ use std::thread;
 
 use pellucid_trace::Trace;
 
-use crate::iterative::predict::IterativeBasis;
-use crate::pipelined::predict::PipelinedBasis;
+use crate::predict::iterative::IterativeBasis;
+use crate::predict::monotasks::{Monotasks, recorded};
+use crate::predict::pipelined::PipelinedBasis;
 use crate::{Bottleneck, Cause};
 use interval::Evidence;
 
@@ -122,7 +116,7 @@ impl<'a> WhatIfModel<'a> {
                     .into(),
             ));
         }
-        WhatIfModel::on(Box::new(monotasks::Monotasks::of(trace)), trace, residuals)
+        WhatIfModel::on(Box::new(Monotasks::of(trace)), trace, residuals)
     }
 
     fn on(
@@ -220,7 +214,7 @@ impl<'a> WhatIfModel<'a> {
         };
         let prediction = evidence.prediction(&estimate).ok_or_else(none)?;
         if let (Tasks::Monotasks, Some(ideal_ms)) = (self.basis.tasks(), estimate.analytic_ms) {
-            let limits = crate::spans::explained(ideal_ms, prediction.duration_ms);
+            let limits = crate::monotasks::spans::explained(ideal_ms, prediction.duration_ms);
             estimate.bottleneck = estimate.bottleneck.filter(|_| limits);
         }
         Ok((prediction, estimate))
@@ -229,7 +223,7 @@ impl<'a> WhatIfModel<'a> {
 
 /// Runs both closures, the first on its own thread if one can be spawned. The results do not depend on
 /// the order.
-fn join<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B) -> (A, B) {
+pub(crate) fn join<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B) -> (A, B) {
     thread::scope(|scope| {
         let spawned = thread::Builder::new().spawn_scoped(scope, &first);
         let second = second();

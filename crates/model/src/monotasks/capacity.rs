@@ -17,7 +17,7 @@
 
 use pellucid_trace::{Resource, Trace, kind};
 
-use crate::demand::{Demand, Demands, in_time};
+use super::demand::{Demand, Demands, in_time};
 
 const WINDOW_NS: f64 = 2e9;
 

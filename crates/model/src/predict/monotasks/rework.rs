@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use pellucid_trace::{Phase, kind};
 
-use super::changes::Amount;
 use super::recorded::{Mono, Recorded, Submission, Task};
+use crate::whatif::Amount;
 
 /// Maximum multitasks that are simulated one by one; more are bundled.
 const MAX_TASKS: usize = 60_000;

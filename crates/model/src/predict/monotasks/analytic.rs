@@ -3,7 +3,7 @@
 //!
 //! Changes only scale sums, so the sums are computed once and a prediction takes time linear in the
 //! number of spans. Spans, members and the choice of the bottleneck are those of the analysis
-//! ([`crate::spans`]). The sums differ from its ideal times: they are kept apart by what a change can
+//! ([`crate::monotasks::spans`]). The sums differ from its ideal times: they are kept apart by what a change can
 //! remove or move, and use the rates of the simulation.
 
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use pellucid_trace::{Monotask, Phase, Trace, kind, union_ns};
 
 use super::scenario::{OtherStorage, Terms};
 use crate::Bottleneck;
-use crate::capacity::Capacity;
-use crate::demand::{Demand, Demands, brings_in};
+use crate::monotasks::capacity::Capacity;
+use crate::monotasks::demand::{Demand, Demands, brings_in};
+use crate::monotasks::spans::{Cuts, Limits, Members, Part, members};
 use crate::ratio;
-use crate::spans::{Cuts, Limits, Members, Part, members};
 
 /// Demands on one resource within a span, by the changes that affect them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -144,7 +144,8 @@ impl<'t> Analytic<'t> {
         let changed = self.changed(terms);
         let bottleneck = changed.limits.bottleneck(&[]).map(|kind| {
             let storage = terms.storage.as_ref().filter(|e| e.kind == kind);
-            let name = storage.map_or_else(|| self.resources[changed.largest[kind].0].name, |e| e.name.as_str());
+            let name =
+                storage.map_or_else(|| self.resources[changed.largest[kind].0].name, |e| e.name.as_str());
             Bottleneck { kind: kind.to_owned(), name: Some(name.to_owned()) }
         });
         (changed.limits.modelled_ns(&[]), bottleneck)

@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Outcome, Trace, union_ns};
 
-use super::blocked::{SHUFFLE_FILES, Without, durations_less, durations_without, measured_ms};
-use super::bounds::Replays;
-use super::replay::{Change, replay};
-use super::task::{Part, Task};
 use crate::analysis::{Cause, StageAnalysis, WallClock};
 use crate::ms;
+use crate::pipelined::blocked::{SHUFFLE_FILES, Without, durations_less, durations_without, measured_ms};
+use crate::pipelined::replay::bounds::Replays;
+use crate::pipelined::replay::simulate::{Change, replay};
+use crate::pipelined::task::{Part, Task};
 
 /// Minimum share of the time that a cause needs to be named.
 const MIN_SHARE: f64 = 0.1;

@@ -18,25 +18,27 @@
 //! Not supported: changes to the number or size of tasks (`partitions`), and rates in bytes per second,
 //! since a log does not record current rates.
 
+mod contention;
+
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use pellucid_trace::{Outcome, Trace};
 
-use super::SlowTasks;
-use super::allocation::{self, DynamicAllocation, NEVER};
-use super::blocked::{Without, overhead_ms};
-use super::bounds::Replays;
-use super::contention::stretched;
-use super::limit::{limit, limit_after};
-use super::replay::{Change as Replaced, Slots, replay};
-use super::settings::Settings;
-use super::straggler::median;
-use super::task::{Part, Task};
 use crate::analysis::{Bottleneck, Cause};
+use crate::pipelined::blocked::{Without, blocked, overhead_ms};
+use crate::pipelined::findings::settings::Settings;
+use crate::pipelined::limit::{limit, limit_after};
+use crate::pipelined::replay::allocation::{self, DynamicAllocation, NEVER};
+use crate::pipelined::replay::bounds::Replays;
+use crate::pipelined::replay::simulate::{Change as Replaced, Slots, replay};
+use crate::pipelined::straggler::median;
+use crate::pipelined::task::{Part, Task};
+use crate::pipelined::{SlowTasks, failed};
 use crate::whatif::{
     Amount, Baseline, Basis, Change, Changes, Estimate, InputFrom, Tasks as Kind, WhatIfError,
 };
+use contention::stretched;
 
 /// Uncertainty of task times on more executors: more of the shuffle crosses the network.
 const MORE_EXECUTORS: f64 = 0.1;
@@ -459,7 +461,7 @@ impl Basis for PipelinedBasis<'_> {
     }
 
     fn bottleneck(&self) -> Option<Bottleneck> {
-        let blocked = super::blocked::blocked(self.replays.tasks.all.iter());
+        let blocked = blocked(self.replays.tasks.all.iter());
         limit(Some(&blocked), self.first_cause().as_ref())
     }
 
@@ -539,7 +541,7 @@ impl Basis for PipelinedBasis<'_> {
         let trace = self.replays.trace;
         let local = Settings::of(trace).local;
         // More capacity does not fix an application that failed.
-        let failed = super::failed(trace);
+        let failed = failed(trace);
         let slots: &[&str] = match (failed, local) {
             (true, _) => &[],
             (false, true) => &["cores=x2"],

@@ -1,16 +1,24 @@
 //! Both predictors for traces of monotasks.
 
+mod analytic;
+mod curve;
+pub(crate) mod recorded;
+mod rework;
+mod scenario;
+pub(crate) mod service;
+mod simulate;
+
 use pellucid_trace::{Phase, Trace, kind};
 
-use super::analytic::Analytic;
-use super::recorded::{Order, Recorded, measured_ns};
-use super::scenario::{Scenario, Terms};
-use super::simulate::simulate;
-use super::{Baseline, Basis, Changes, Estimate, Tasks, WhatIfError, join, rework, service};
-use crate::capacity::capacities;
-use crate::demand::Demands;
-use crate::spans::explained;
+use crate::monotasks::capacity::capacities;
+use crate::monotasks::demand::Demands;
+use crate::monotasks::spans::explained;
+use crate::whatif::{Baseline, Basis, Changes, Estimate, Tasks, WhatIfError, join};
 use crate::{Bottleneck, ms, ratio};
+use analytic::Analytic;
+use recorded::{Order, Recorded, measured_ns};
+use scenario::{Scenario, Terms};
+use simulate::simulate;
 
 /// A recorded job, prepared for both predictors.
 pub(crate) struct Monotasks<'t> {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pellucid_trace::Trace;
 
-use super::task::Tasks;
+use crate::pipelined::task::Tasks;
 
 /// Maximum delay from a slot's reuse to the recorded end of its previous task, where the number of slots
 /// is unknown.

@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use pellucid_trace::{Outcome, Phase, Trace, kind};
 
-use super::WhatIfError;
 use super::service::Service;
-use crate::demand::{Demands, core_time, service};
+use crate::monotasks::demand::{Demands, core_time, service};
+use crate::whatif::WhatIfError;
 
 /// A monotask to simulate.
 #[derive(Debug, Clone)]

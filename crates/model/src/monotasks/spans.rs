@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::Trace;
 
-use crate::demand::{Demand, Demands};
+use super::demand::{Demand, Demands};
 
 /// Share of the modelled time within which the savings of two kinds count as equal. Otherwise a kind that
 /// matters for a hundredth of the job would be its bottleneck whenever two large ones balance.

@@ -7,7 +7,7 @@
 
 use pellucid_trace::{Trace, union_ns};
 
-use crate::demand::Demands;
+use super::demand::Demands;
 use crate::ms;
 
 /// The consecutive steps of a job of monotasks; they sum to its duration.

@@ -7,13 +7,13 @@
 
 use pellucid_trace::Failure;
 
-use super::blocked::{SHUFFLE_FILES, Without, durations_less, measured_ms, overhead_ms};
-use super::bounds::Replays;
 use super::causes::{Evidence, name_of};
-use super::failed;
 use super::settings::Settings;
-use super::task::{Part, Task};
 use crate::analysis::{Advice, StageAnalysis};
+use crate::pipelined::blocked::{SHUFFLE_FILES, Without, durations_less, measured_ms, overhead_ms};
+use crate::pipelined::failed;
+use crate::pipelined::replay::bounds::Replays;
+use crate::pipelined::task::{Part, Task};
 
 /// The title of the advice for failures.
 const FIX_FAILURES: &str = "Fix the failing code";

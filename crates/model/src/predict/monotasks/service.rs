@@ -30,8 +30,8 @@ use std::collections::BTreeMap;
 use pellucid_trace::{Phase, Trace, kind};
 
 use super::curve::{ConcurrencyProfile, Curve, Edge, ObservedRate, edges};
-use crate::capacity::Capacity;
-use crate::demand::{Demands, in_time, service, under_quota};
+use crate::monotasks::capacity::Capacity;
+use crate::monotasks::demand::{Demands, in_time, service, under_quota};
 
 /// Shorter pauses do not end a busy period.
 const PAUSE_NS: u64 = 2_000_000;

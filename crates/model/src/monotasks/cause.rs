@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Outcome, Phase, Trace, kind, union_ns};
 
+use super::demand::Demands;
+use super::job::JobModel;
+use super::spans::largest;
 use crate::analysis::{Cause, JobAnalysis};
-use crate::demand::Demands;
-use crate::job::JobModel;
 use crate::ms;
-use crate::spans::largest;
 
 /// Minimum share of the job for a part to be named.
 const MIN_SHARE: f64 = 0.01;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Phase, Trace, kind, union_ns};
 
+use super::capacity::Capacity;
+use super::demand::{Demand, Demands, brings_in, service};
+use super::ideal::{self, KindTime, Loads};
+use super::spans::{Cuts, Limits, Members, explained, members};
+use super::steps::steps;
 use crate::analysis::{CoreTime, Intensity, JobAnalysis, Next, WallClock};
-use crate::capacity::Capacity;
-use crate::demand::{Demand, Demands, brings_in, service};
-use crate::ideal::{self, KindTime, Loads};
-use crate::spans::{Cuts, Limits, Members, explained, members};
-use crate::steps::steps;
 use crate::{ms, ratio};
 
 /// The model of a job.

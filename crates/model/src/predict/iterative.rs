@@ -26,8 +26,8 @@ use std::ops::Range;
 
 use pellucid_trace::{Trace, kind};
 
-use super::{bandwidths, tasks, time_ns, workers};
 use crate::analysis::Bottleneck;
+use crate::iterative::{analyze, bandwidths, tasks, time_ns, workers};
 use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, Tasks, WhatIfError, recorded_ns};
 use crate::{ms, ratio};
 
@@ -113,7 +113,7 @@ impl IterativeBasis {
                 bytes_per_s: bytes[ix].and_then(|bytes| ratio(bytes * 1e9, time)),
             }
         });
-        let analysis = super::analyze(trace);
+        let analysis = analyze(trace);
         let mut basis = IterativeBasis {
             stages: stages.collect(),
             workers,

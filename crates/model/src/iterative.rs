@@ -8,8 +8,6 @@
 //!
 //! Not for counts over time: a task that stands for many records only when one of them ran.
 
-pub(crate) mod predict;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use pellucid_trace::{Monotask, Multitask, Outcome, Phase, SampledTask, Trace, kind};
@@ -50,7 +48,7 @@ pub(crate) fn analyze(trace: &Trace) -> Analysis {
 }
 
 /// Returns the tasks whose stage and resource the trace holds.
-fn tasks(trace: &Trace) -> impl Iterator<Item = &SampledTask> + Clone {
+pub(crate) fn tasks(trace: &Trace) -> impl Iterator<Item = &SampledTask> + Clone {
     trace.sampled_tasks.iter().filter(|task| {
         (task.stage as usize) < trace.stages.len()
             && (task.resource as usize) < trace.resources.len()
@@ -59,19 +57,19 @@ fn tasks(trace: &Trace) -> impl Iterator<Item = &SampledTask> + Clone {
 }
 
 /// Returns the time of all tasks that this one stands for.
-fn time_ns(task: &SampledTask) -> f64 {
+pub(crate) fn time_ns(task: &SampledTask) -> f64 {
     task.service_ns as f64 * task.weight
 }
 
 /// Returns the number of threads that ran tasks.
-fn workers(trace: &Trace) -> Option<u32> {
+pub(crate) fn workers(trace: &Trace) -> Option<u32> {
     let used: BTreeSet<u32> = tasks(trace).map(|task| task.resource).collect();
     let of = |resource: &u32| trace.resources[*resource as usize].concurrency;
     used.iter().map(of).sum::<Option<u32>>().filter(|workers| *workers > 0)
 }
 
 /// Returns the memory bandwidth by number of threads: the resource, and bytes per second.
-fn bandwidths(trace: &Trace) -> BTreeMap<u32, (u32, f64)> {
+pub(crate) fn bandwidths(trace: &Trace) -> BTreeMap<u32, (u32, f64)> {
     let known =
         trace.resources.iter().zip(0..).filter(|(resource, _)| resource.kind == kind::MEMORY_BANDWIDTH);
     known

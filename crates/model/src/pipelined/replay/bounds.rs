@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pellucid_trace::{Trace, union_ns};
 
-use super::blocked::{Without, durations_without};
-use super::replay::{Change, Replayed, replay};
 use super::schedule::Schedule;
-use super::task::Tasks;
+use super::simulate::{Change, Replayed, replay};
 use crate::analysis::{Bound, ReplayError};
 use crate::ms;
+use crate::pipelined::blocked::{Without, durations_without};
+use crate::pipelined::task::Tasks;
 
 /// A trace's tasks, their schedule, and the unchanged replay.
 pub(crate) struct Replays<'t> {

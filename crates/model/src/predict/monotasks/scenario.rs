@@ -8,12 +8,11 @@ use std::collections::BTreeSet;
 
 use pellucid_trace::kind;
 
-use super::changes::{Amount, Change, Changes, InputFrom, Storage, is_part};
 use super::curve::Curve;
 use super::recorded::Recorded;
-use super::rework::Requests;
+use super::rework::{self, Requests};
 use super::service::{Service, core_curve};
-use super::{WhatIfError, rework};
+use crate::whatif::{Amount, Change, Changes, InputFrom, Storage, WhatIfError, is_part};
 
 /// Assumed time for a core to copy a byte from memory, in nanoseconds; the trace does not show it.
 const COPY_NS_PER_BYTE: f64 = 0.25;

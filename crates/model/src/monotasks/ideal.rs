@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Trace, union_ns};
 
+use super::capacity::Capacity;
+use super::demand::{Demand, Demands};
+use super::spans::Members;
 use crate::analysis::{Bottleneck, KindUse, ResourceUse};
-use crate::capacity::Capacity;
-use crate::demand::{Demand, Demands};
-use crate::spans::Members;
 use crate::{ms, ratio};
 
 /// The total demand on one resource.

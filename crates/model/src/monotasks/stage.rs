@@ -2,12 +2,12 @@
 
 use pellucid_trace::{Outcome, Phase, Trace};
 
+use super::capacity::Capacity;
+use super::demand::{Demands, brings_in};
+use super::ideal::{self, Loads};
+use super::job::core_time;
+use super::spans::Members;
 use crate::analysis::{Skew, StageAnalysis};
-use crate::capacity::Capacity;
-use crate::demand::{Demands, brings_in};
-use crate::ideal::{self, Loads};
-use crate::job::core_time;
-use crate::spans::Members;
 use crate::{ms, ratio};
 
 /// A multitask's time, outcome and bytes.

@@ -9,7 +9,7 @@
 use pellucid_trace::kind;
 
 use super::bounds::Replays;
-use super::straggler::median;
+use crate::pipelined::straggler::median;
 
 /// The idle timeout after which no executor is ever removed.
 pub(crate) const NEVER: u64 = u64::MAX;
