@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::whatif::{Prediction, Residual, Tasks, median};
+use crate::numbers::median;
+use crate::whatif::{Prediction, Residual, Tasks};
 
 /// The `format` of a manifest.
 pub const MANIFEST_FORMAT: &str = "pellucid.manifest/1";
@@ -192,22 +193,23 @@ pub fn score(cases: &[Scored]) -> Option<Score> {
         changing: count(Scored::changes_much),
         moving: count(Scored::moves_bottleneck),
         balanced: count(|c| c.balanced == Some(true)),
-        median_error: median(&mut values(Scored::error)),
+        median_error: median(values(Scored::error))?,
         worst_error: values(Scored::error).into_iter().fold(0.0, f64::max),
         coverage: count(Scored::inside) as f64 / counted.len() as f64,
-        median_half_width: median(&mut values(Scored::half_width)),
+        median_half_width: median(values(Scored::half_width))?,
     })
 }
 
 /// Returns the median of repeats and (longest − shortest) ÷ median; `None` without repeats, or if one is
 /// not a valid time.
 pub fn repeats(times_ms: &[f64]) -> Option<(f64, f64)> {
-    let mut times = times_ms.to_vec();
-    if times.is_empty() || times.iter().any(|t| !t.is_finite() || *t <= 0.0) {
+    if times_ms.iter().any(|t| !t.is_finite() || *t <= 0.0) {
         return None;
     }
-    let middle = median(&mut times);
-    Some((middle, (times[times.len() - 1] - times[0]) / middle))
+    let middle = median(times_ms.to_vec())?;
+    let longest = times_ms.iter().copied().fold(0.0, f64::max);
+    let shortest = times_ms.iter().copied().fold(f64::INFINITY, f64::min);
+    Some((middle, (longest - shortest) / middle))
 }
 
 /// Returns the index of the repeat with the median time (the lower one of an even number).

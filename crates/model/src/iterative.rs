@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pellucid_trace::{Monotask, Multitask, Outcome, Phase, SampledTask, Trace, kind};
 
 use crate::analysis::Analysis;
-use crate::{ms, ratio};
+use crate::numbers::{measured_ns, ms, ratio};
 
 /// Ratio of the largest to the mean core time of partitions from which a stage counts as uneven.
 const UNEVEN: f64 = 1.25;
@@ -23,9 +23,8 @@ pub(crate) fn applies(trace: &Trace) -> bool {
     !trace.sampled_tasks.is_empty() && trace.monotasks.is_empty() && trace.pipelined_tasks.is_empty()
 }
 
-/// Analyzes a trace of sampled tasks.
-pub(crate) fn analyze(trace: &Trace) -> Analysis {
-    let mut analysis = crate::analyze(&as_monotasks(trace));
+/// Corrects the analysis of a trace of sampled tasks, made from [`as_monotasks`].
+pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     // A task that stands for many does not record when they ran.
     analysis.jobs.iter_mut().for_each(|job| job.steps = None);
     let mut counts = vec![0.0; trace.stages.len()];
@@ -44,7 +43,6 @@ pub(crate) fn analyze(trace: &Trace) -> Analysis {
             median(partitions.values().copied().collect()).and_then(|median| ratio(most, median));
     }
     analysis.notes.extend(notes(trace, &by_partition));
-    analysis
 }
 
 /// Returns the tasks whose stage and resource the trace holds.
@@ -81,7 +79,7 @@ pub(crate) fn bandwidths(trace: &Trace) -> BTreeMap<u32, (u32, f64)> {
 }
 
 /// Converts sampled tasks to monotasks; see the module documentation.
-fn as_monotasks(trace: &Trace) -> Trace {
+pub(crate) fn as_monotasks(trace: &Trace) -> Trace {
     let memory = workers(trace).and_then(|workers| bandwidths(trace).get(&workers).copied());
     let mut made = Trace { sampled_tasks: Vec::new(), ..trace.clone() };
     let mut multitasks: BTreeMap<(u32, u32), u32> = BTreeMap::new();
@@ -126,7 +124,7 @@ fn as_monotasks(trace: &Trace) -> Trace {
 fn notes(trace: &Trace, by_partition: &[BTreeMap<u32, f64>]) -> Vec<String> {
     let mut notes = Vec::new();
     let busy: f64 = tasks(trace).map(time_ns).sum();
-    let duration = crate::whatif::recorded_ns(trace) as f64;
+    let duration = measured_ns(trace) as f64;
     if let Some(share) = workers(trace).and_then(|workers| ratio(busy, duration * f64::from(workers))) {
         notes.push(format!(
             "tasks took {:.1} % of the workers' time; the rest is loading, scheduling and waiting",

@@ -4,7 +4,7 @@ use pellucid_trace::{Trace, union_ns};
 
 use crate::monotasks::capacity::capacities;
 use crate::monotasks::demand::{Demand, Demands};
-use crate::ratio;
+use crate::numbers::ratio;
 
 /// The use of one resource over time.
 #[derive(Debug, Clone, PartialEq)]

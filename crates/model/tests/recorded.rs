@@ -7,7 +7,8 @@
 
 use std::path::Path;
 
-use pellucid_model::whatif::{Changes, WhatIfModel, measured_ms};
+use pellucid_model::measured_ms;
+use pellucid_model::whatif::{Changes, WhatIfModel};
 use pellucid_trace::Trace;
 
 const QUERIES: [&str; 7] = ["q1", "q3", "q6", "q9", "q12", "q14", "q18"];

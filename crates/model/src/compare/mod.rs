@@ -30,8 +30,9 @@ use std::collections::BTreeMap;
 use pellucid_trace::{Outcome, Trace};
 
 use crate::analysis::{Analysis, JobAnalysis, StageAnalysis};
+use crate::analyze::analyze;
 use crate::monotasks::demand::in_time;
-use crate::{analyze, ms, ratio};
+use crate::numbers::{ms, ratio};
 use noise::{Side, Work};
 
 /// The result of a comparison, as plain data.

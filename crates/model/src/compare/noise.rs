@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use pellucid_trace::{Trace, union_ns};
 
 use super::Change;
-use crate::ratio;
+use crate::numbers::ratio;
 
 /// Standard deviation between runs of the same work on the same machine, as a share of the time;
 /// measured, see `docs/compare.md`.

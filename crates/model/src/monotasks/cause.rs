@@ -13,7 +13,7 @@ use super::demand::Demands;
 use super::job::JobModel;
 use super::spans::largest;
 use crate::analysis::{Cause, JobAnalysis};
-use crate::ms;
+use crate::numbers::ms;
 
 /// Minimum share of the job for a part to be named.
 const MIN_SHARE: f64 = 0.01;

@@ -9,7 +9,7 @@ use super::capacity::Capacity;
 use super::demand::{Demand, Demands};
 use super::spans::Members;
 use crate::analysis::{Bottleneck, KindUse, ResourceUse};
-use crate::{ms, ratio};
+use crate::numbers::{ms, ratio};
 
 /// The total demand on one resource.
 #[derive(Debug, Clone, Default)]

@@ -10,7 +10,7 @@ use super::ideal::{self, KindTime, Loads};
 use super::spans::{Cuts, Limits, Members, explained, members};
 use super::steps::steps;
 use crate::analysis::{CoreTime, Intensity, JobAnalysis, Next, WallClock};
-use crate::{ms, ratio};
+use crate::numbers::{ms, ratio};
 
 /// The model of a job.
 #[derive(Debug, Default)]

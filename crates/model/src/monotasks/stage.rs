@@ -8,7 +8,7 @@ use super::ideal::{self, Loads};
 use super::job::core_time;
 use super::spans::Members;
 use crate::analysis::{Skew, StageAnalysis};
-use crate::{ms, ratio};
+use crate::numbers::{max_over_median, ms};
 
 /// A multitask's time, outcome and bytes.
 #[derive(Debug, Clone, Default)]
@@ -93,16 +93,4 @@ pub(crate) fn analyze(
         source_id: stage.id,
         ..StageAnalysis::default()
     }
-}
-
-/// Returns the largest value over the median, for at least two values.
-fn max_over_median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let (middle, odd) = (values.len() / 2, values.len() % 2);
-    let median = match values.as_slice() {
-        [] | [_] => return None,
-        sorted if odd == 1 => sorted[middle],
-        sorted => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    };
-    ratio(*values.last()?, median)
 }

@@ -8,7 +8,7 @@
 use pellucid_trace::{Trace, union_ns};
 
 use super::demand::Demands;
-use crate::ms;
+use crate::numbers::ms;
 
 /// The consecutive steps of a job of monotasks; they sum to its duration.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

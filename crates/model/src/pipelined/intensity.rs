@@ -9,6 +9,7 @@
 use pellucid_trace::Trace;
 
 use crate::analysis::{Analysis, Intensity, Spread};
+use crate::numbers::ratio;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bytes {
@@ -23,7 +24,7 @@ struct Bytes {
 
 impl Bytes {
     fn decode_share(&self) -> Option<f64> {
-        crate::ratio(self.decode_ns?, self.cpu_ns?).map(|share| share.min(1.0))
+        ratio(self.decode_ns?, self.cpu_ns?).map(|share| share.min(1.0))
     }
 }
 
@@ -54,8 +55,8 @@ pub(crate) fn fill(trace: &Trace, analysis: &mut Analysis) {
         add(&mut of_job.disk, task.spill_bytes, 2.0);
     }
     for (job, bytes) in analysis.jobs.iter_mut().zip(of_jobs) {
-        let per_core = |amount: Option<f64>, unit: f64| crate::ratio(amount? / unit, bytes.cpu_ns? / 1e9);
-        let over_input = |amount: Option<f64>| crate::ratio(amount?, bytes.input?);
+        let per_core = |amount: Option<f64>, unit: f64| ratio(amount? / unit, bytes.cpu_ns? / 1e9);
+        let over_input = |amount: Option<f64>| ratio(amount?, bytes.input?);
         job.intensity = Intensity {
             disk_mb_per_cpu_s: per_core(bytes.disk, 1e6),
             network_mbit_per_cpu_s: per_core(bytes.fetched, 1e6 / 8.0),

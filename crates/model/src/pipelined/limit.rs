@@ -6,10 +6,7 @@
 
 use pellucid_trace::kind;
 
-use super::blocked::{Without, blocked};
-use super::task::Task;
-use crate::analysis::{BlockedTime, BlockedTimes, Bottleneck, Cause};
-use crate::whatif::{Amount, Change, Changes, InputFrom};
+use crate::analysis::{BlockedTimes, Bottleneck, Cause};
 
 impl BlockedTimes {
     /// Returns the measured parts of the tasks' time, by name.
@@ -48,41 +45,4 @@ pub(crate) fn limit(blocked: Option<&BlockedTimes>, first: Option<&Cause>) -> Op
         None => true,
     };
     bottleneck(blocked).filter(agrees)
-}
-
-/// Returns the resource that tasks spend most of their time on under `changes`; `first` is the first
-/// cause before them.
-pub(crate) fn limit_after(tasks: &[Task], first: Option<Cause>, changes: &Changes) -> Option<Bottleneck> {
-    let mut after = blocked(tasks.iter());
-    let scale =
-        |time: &mut BlockedTime, factor: f64| time.measured_ms = time.measured_ms.map(|ms| ms * factor);
-    for change in changes.iter() {
-        match change {
-            Change::No(part) if part == "disk" => scale(&mut after.disk, 0.0),
-            Change::No(part) if part == "network" => scale(&mut after.network, 0.0),
-            Change::No(part) if part == "gc" => scale(&mut after.gc, 0.0),
-            Change::No(part) if part == "scheduler" => scale(&mut after.scheduler, 0.0),
-            Change::No(part) if part == "deserialize" => scale(&mut after.deserialize, 0.0),
-            Change::DiskRate(None, Amount::Times(factor)) => scale(&mut after.disk, 1.0 / factor),
-            Change::NetworkRate(Amount::Times(factor)) => scale(&mut after.network, 1.0 / factor),
-            Change::Input(InputFrom::Memory) => {
-                let input = tasks.iter().filter_map(|task| Without::Input.blocked_ms(task)).map(|b| b.0);
-                let input: f64 = input.sum();
-                after.disk.measured_ms = after.disk.measured_ms.map(|ms| (ms - input).max(0.0));
-            }
-            _ => {}
-        }
-    }
-    // The first cause remains, unless the changes remove it.
-    let first = first.filter(|first| {
-        let parts: &[&str] = match first.cause.as_str() {
-            "scheduling" => &["scheduler", "deserialize"],
-            "straggler" => &["stragglers"],
-            "disk input" => &["disk"],
-            cause => &[cause],
-        };
-        !changes.iter().any(|change| matches!(change, Change::No(part) if parts.contains(&part.as_str())))
-    });
-    let resource = |first: &Cause| matches!(first.cause.as_str(), "cpu" | "disk" | "disk input" | "network");
-    limit(Some(&after), first.filter(|first| !resource(first)).as_ref())
 }

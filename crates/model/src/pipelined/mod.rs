@@ -26,6 +26,7 @@ mod wall_clock;
 use pellucid_trace::Trace;
 
 use crate::analysis::{Analysis, Skew, StageAnalysis, Stragglers};
+use findings::evidence::Evidence;
 pub use findings::settings::is_known_setting;
 use findings::{advice, causes};
 pub use intensity::spread;
@@ -37,11 +38,6 @@ use task::{Part, Task};
 /// Returns true for a trace of pipelined tasks, or of an application that ran no task.
 pub(crate) fn applies(trace: &Trace) -> bool {
     !trace.pipelined_tasks.is_empty() || trace.application.is_some() && trace.monotasks.is_empty()
-}
-
-/// Returns true if some job failed.
-pub(crate) fn failed(trace: &Trace) -> bool {
-    trace.job_ends.iter().any(|end| end.outcome == pellucid_trace::Outcome::Failed)
 }
 
 /// Adds the findings from pipelined tasks to an analysis.
@@ -69,7 +65,7 @@ pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     analysis.blocked = (!tasks.is_empty()).then(|| blocked::blocked(tasks.iter()));
     analysis.wall_clock = wall_clock::wall_clock(trace, &replays.schedule, &replays.tasks);
     analysis.idle = wall_clock::idle(trace, &replays.schedule, &replays.tasks);
-    let evidence = causes::Evidence {
+    let evidence = Evidence {
         replays: &replays,
         stages: &analysis.stages,
         even_saves_ms: (!even_ns.is_empty()).then(|| replays.saved_ms(&replays.with_some(&even_ns))),

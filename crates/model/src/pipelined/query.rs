@@ -10,7 +10,7 @@ use pellucid_trace::Trace;
 
 use super::limit::bottleneck;
 use crate::analysis::{Analysis, BlockedTime, BlockedTimes, JobAnalysis};
-use crate::ms;
+use crate::numbers::ms;
 
 /// Returns the combined analysis of a query's jobs; `None` if the trace has no query with this index.
 pub fn query(trace: &Trace, analysis: &Analysis, query: usize) -> Option<JobAnalysis> {

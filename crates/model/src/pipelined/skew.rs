@@ -5,9 +5,10 @@
 //! with the same work divided evenly: the excess of the long partitions is spread over the other tasks of
 //! the stage.
 
-use super::straggler::{STRAGGLER_RATIO, median};
+use super::straggler::STRAGGLER_RATIO;
 use super::task::Task;
 use crate::analysis::{Skew, SkewedPartition};
+use crate::numbers::{max_over_median, median};
 
 /// Multiple of the median input above which a partition is skewed.
 const SKEW_RATIO: f64 = 2.0;
@@ -20,9 +21,9 @@ pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
     let ended: Vec<u32> = of_stage.iter().copied().filter(|ix| all[*ix as usize].ok()).collect();
     let tasks = || ended.iter().map(|ix| &all[*ix as usize]);
     let mut out = Skew {
-        input_bytes_max_over_median: max_over_median(tasks().filter_map(Task::in_bytes)),
-        output_bytes_max_over_median: max_over_median(tasks().filter_map(Task::out_bytes)),
-        duration_max_over_median: max_over_median(tasks().map(Task::duration_ms)),
+        input_bytes_max_over_median: max_over_median(tasks().filter_map(Task::in_bytes).collect()),
+        output_bytes_max_over_median: max_over_median(tasks().filter_map(Task::out_bytes).collect()),
+        duration_max_over_median: max_over_median(tasks().map(Task::duration_ms).collect()),
         partitions: Vec::new(),
     };
     let read: Vec<f64> = match tasks().map(Task::in_bytes).collect::<Option<Vec<f64>>>() {
@@ -62,14 +63,4 @@ pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
     let mut divided: Vec<f64> = times.iter().map(|ms| ms + share).collect();
     even.iter().for_each(|(ix, ms)| divided[*ix] = *ms);
     (out, ended.into_iter().zip(divided).map(|(ix, ms)| (ix, (ms * 1e6) as u64)).collect())
-}
-
-/// Returns the largest value over the median, for at least two values.
-fn max_over_median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let values: Vec<f64> = values.collect();
-    if values.len() < 2 {
-        return None;
-    }
-    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    crate::ratio(largest, median(values)?)
 }

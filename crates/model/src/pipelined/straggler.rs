@@ -17,6 +17,7 @@ use pellucid_trace::Trace;
 use super::replay::schedule::Schedule;
 use super::task::{Part, Task};
 use crate::analysis::{Denominator, StragglerTask, Stragglers};
+use crate::numbers::median;
 
 /// Multiple of the median above which a task is a straggler.
 pub(crate) const STRAGGLER_RATIO: f64 = 1.5;
@@ -283,16 +284,4 @@ pub(crate) fn slow_machines(trace: &Trace, all: &[Task], by_stage: &[Vec<u32>]) 
         ratios.into_iter().map(|of| median(of.clone()).filter(|_| of.len() >= MIN_TASKS)).collect();
     let typical = median(medians.iter().flatten().copied().collect());
     medians.iter().map(|m| m.zip(typical).is_some_and(|(m, typical)| m > STRAGGLER_RATIO * typical)).collect()
-}
-
-/// Returns the median, or the mean of the two middle values.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    let middle = values.len() / 2;
-    if values.is_empty() {
-        return None;
-    }
-    let (below, upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
-    let upper = *upper;
-    let lower = below.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    Some(if values.len() % 2 == 1 { upper } else { (lower + upper) / 2.0 })
 }

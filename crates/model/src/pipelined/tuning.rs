@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pellucid_trace::Trace;
 
 use crate::analysis::{Tuning, TuningStep};
-use crate::ms;
+use crate::numbers::ms;
 
 /// Returns the steps by stage and executor, in time order.
 pub(crate) fn tuning(trace: &Trace) -> Vec<Tuning> {

@@ -9,7 +9,7 @@ use pellucid_trace::{Trace, kind, union_ns};
 use super::replay::schedule::Schedule;
 use super::task::Tasks;
 use crate::analysis::{IdleSlots, WallClock};
-use crate::ms;
+use crate::numbers::ms;
 
 /// Returns the application's recorded start and end.
 pub(crate) fn span(trace: &Trace, schedule: &Schedule, tasks: &Tasks) -> Option<(u64, u64)> {

@@ -27,9 +27,10 @@ use std::ops::Range;
 use pellucid_trace::{Trace, kind};
 
 use crate::analysis::Bottleneck;
-use crate::iterative::{analyze, bandwidths, tasks, time_ns, workers};
-use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, Tasks, WhatIfError, recorded_ns};
-use crate::{ms, ratio};
+use crate::analyze::analyze;
+use crate::iterative::{bandwidths, tasks, time_ns, workers};
+use crate::numbers::{measured_ns, ms, ratio};
+use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, Tasks, WhatIfError};
 
 /// Share of a worker's bandwidth from which a task is assumed to wait for memory.
 const MEMORY_BOUND: f64 = 0.85;
@@ -117,7 +118,7 @@ impl IterativeBasis {
         let mut basis = IterativeBasis {
             stages: stages.collect(),
             workers,
-            measured_ns: recorded_ns(trace) as f64,
+            measured_ns: measured_ns(trace) as f64,
             loading_ns: 0.0,
             bandwidths: bandwidths(trace).into_iter().map(|(threads, (_, rate))| (threads, rate)).collect(),
             sent_bytes: sent_bytes(trace),

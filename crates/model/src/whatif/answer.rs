@@ -1,8 +1,9 @@
 //! Answers to what-ifs: plain data for renderers.
 
-use crate::{Bottleneck, Cause};
+use crate::analysis::{Bottleneck, Cause};
+use crate::numbers::ratio;
 
-use super::Changes;
+use super::changes::Changes;
 
 /// An error of a what-if.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +56,7 @@ pub struct Baseline {
 impl Baseline {
     /// Returns |simulated − measured| ÷ measured.
     pub fn replay_error(&self) -> Option<f64> {
-        self.simulated_ms.and_then(|s| crate::ratio((s - self.measured_ms).abs(), self.measured_ms))
+        self.simulated_ms.and_then(|s| ratio((s - self.measured_ms).abs(), self.measured_ms))
     }
 }
 

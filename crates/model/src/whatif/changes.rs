@@ -2,11 +2,11 @@
 //!
 //! A value is absolute (`200MB/s`, `4`) or relative to the trace's (`x2`, `x0.5`). The caller passes the
 //! parser for rates, so that the whole command line uses one table of units.
-//! [`super::WhatIfModel::predict`] decides whether a trace supports a setting.
+//! [`WhatIfModel::predict`](super::WhatIfModel::predict) decides whether a trace supports a setting.
 
 use std::fmt;
 
-use super::WhatIfError;
+use super::answer::WhatIfError;
 
 /// Parses a rate (`50MB/s`) in bytes per second, or returns what is wrong with it.
 pub type ReadRate = fn(&str) -> Result<u64, String>;

@@ -7,9 +7,9 @@
 //! ten stayed within `factor` scales, and this prediction's interval has that half-width (a split
 //! conformal interval). The uncertainty of assumptions widens it.
 
-use super::Estimate;
 use super::answer::{Baseline, By, Prediction};
-use crate::ratio;
+use super::basis::Estimate;
+use crate::numbers::ratio;
 
 /// The tables shipped with this version; `pellucid backtest --residuals` writes them.
 const TABLES: [&str; 2] = [include_str!("residuals.tsv"), include_str!("../pipelined/residuals.tsv")];

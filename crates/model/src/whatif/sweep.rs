@@ -1,6 +1,6 @@
 //! A key swept over a range: `disk.rate=25MB/s..200MB/s`, `cores=1..8`, `disk.rate=x0.5..x4:8`.
 
-use super::WhatIfError;
+use super::answer::WhatIfError;
 use super::changes::{Amount, Change, Changes, ReadRate};
 
 /// Maximum points of a sweep; each takes a simulation.

@@ -7,11 +7,12 @@
 
 use pellucid_trace::Failure;
 
-use super::causes::{Evidence, name_of};
+use super::causes::failures as failure;
+use super::evidence::{Evidence, MIN_SAVING_SHARE, failed, name_of};
 use super::settings::Settings;
 use crate::analysis::{Advice, StageAnalysis};
+use crate::numbers::ratio;
 use crate::pipelined::blocked::{SHUFFLE_FILES, Without, durations_less, measured_ms, overhead_ms};
-use crate::pipelined::failed;
 use crate::pipelined::replay::bounds::Replays;
 use crate::pipelined::task::{Part, Task};
 
@@ -19,8 +20,6 @@ use crate::pipelined::task::{Part, Task};
 const FIX_FAILURES: &str = "Fix the failing code";
 /// Maximum pieces of advice.
 const MAX_ADVICE: usize = 5;
-/// Share of the jobs' time that advice must save.
-pub(crate) const MIN_SAVING_SHARE: f64 = 0.05;
 /// Tasks shorter than this are dominated by their overhead.
 const SHORT_MS: f64 = 200.0;
 /// Tasks that read at least this much can be divided.
@@ -108,8 +107,7 @@ fn garbage(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let all = r.saved_without_ms(Without::Gc, false);
     let key = if settings.local { "spark.driver.memory" } else { "spark.executor.memory" };
     let change = settings.doubled(key)?;
-    let evidence =
-        format!("garbage collection takes {:.0} % of the tasks' time", 100.0 * crate::ratio(gc, whole)?);
+    let evidence = format!("garbage collection takes {:.0} % of the tasks' time", 100.0 * ratio(gc, whole)?);
     // Twice the headroom needs about half the collections. The log does not tell how much data survives
     // them.
     Some(item(e, "Increase the heap", evidence, change, [0.0, all / 2.0, all]))
@@ -219,7 +217,7 @@ fn failures(e: &Evidence) -> Option<Advice> {
     let r = e.replays;
     let code = |t: &&Task| t.failure == Some(Failure::Exception);
     let failed = r.tasks.all.iter().filter(code).count();
-    let cause = super::causes::failures(e).filter(|_| failed > 0)?;
+    let cause = failure(e).filter(|_| failed > 0)?;
     let first = r
         .trace
         .pipelined_tasks

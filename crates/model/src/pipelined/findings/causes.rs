@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Outcome, Trace, union_ns};
 
-use crate::analysis::{Cause, StageAnalysis, WallClock};
-use crate::ms;
+use super::evidence::{Evidence, MIN_SAVING_SHARE, name_of};
+use crate::analysis::{Cause, StageAnalysis};
+use crate::numbers::{ms, ratio};
 use crate::pipelined::blocked::{SHUFFLE_FILES, Without, durations_less, durations_without, measured_ms};
-use crate::pipelined::replay::bounds::Replays;
 use crate::pipelined::replay::simulate::{Change, replay};
 use crate::pipelined::task::{Part, Task};
 
@@ -27,7 +27,7 @@ const MIN_SHARE: f64 = 0.1;
 /// planning jobs is part of any application.
 const MIN_SCHEDULING_SHARE: f64 = 0.25;
 /// The same for skew that outweighs every other avoidable cause: the share from which advice is given.
-const MIN_SKEW_SHARE: f64 = super::advice::MIN_SAVING_SHARE;
+const MIN_SKEW_SHARE: f64 = MIN_SAVING_SHARE;
 /// Below this share of core time in the run time, unexplained time is not attributed to computing.
 const MIN_CORE_SHARE: f64 = 0.1;
 /// Share of the time between the first job and the last that the driver may take before it counts as
@@ -39,18 +39,6 @@ struct Candidate {
     cause: Cause,
     /// Certainly avoidable by this much, so that computing is not named beside it.
     certain: bool,
-}
-
-/// Input to causes and advice.
-pub(crate) struct Evidence<'e> {
-    pub replays: &'e Replays<'e>,
-    pub stages: &'e [StageAnalysis],
-    /// Saving from dividing skewed work evenly; `None` where nothing is skewed.
-    pub even_saves_ms: Option<f64>,
-    /// Stragglers without an inherent reason, each with its duration at the median rate.
-    pub avoidable_ns: &'e [(u32, u64)],
-    pub avoidable_saves_ms: f64,
-    pub wall_clock: &'e WallClock,
 }
 
 /// Returns the causes, ordered as the module documentation describes.
@@ -105,7 +93,7 @@ fn task_time(e: &Evidence) -> f64 {
 
 /// Formats `3 s, 12 % of the tasks' time`.
 fn share(e: &Evidence, ms: f64) -> String {
-    let share = crate::ratio(ms, task_time(e)).unwrap_or(0.0);
+    let share = ratio(ms, task_time(e)).unwrap_or(0.0);
     format!("{:.0} s, {:.0} % of the tasks' time", ms / 1e3, share * 100.0)
 }
 
@@ -275,11 +263,6 @@ fn skew(e: &Evidence) -> Option<Candidate> {
     Some(Candidate { cause: cause("skew", saved, (at.0, Some(worst.id)), text), certain: true })
 }
 
-/// Formats `stage 3`, with the number that the engine gave it.
-pub(crate) fn name_of(trace: &Trace, stage: usize) -> String {
-    format!("stage {}", trace.stages[stage].id.unwrap_or(stage as u64))
-}
-
 /// Returns the stragglers that neither output skew nor start-up explains.
 fn stragglers(e: &Evidence) -> Option<Candidate> {
     let mut lost = vec![0.0; e.stages.len()];
@@ -374,7 +357,7 @@ fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
     }
     let sum = |of: &[f64]| of.iter().sum::<f64>();
     let whole = e.replays.measured_ms;
-    let wall = |of: f64| crate::ratio(of, task_time(e)).unwrap_or(0.0) * whole;
+    let wall = |of: f64| ratio(of, task_time(e)).unwrap_or(0.0) * whole;
     let (core_ms, rest_ms, unexplained_ms) = (sum(&core), sum(&remainder), sum(&unexplained));
     let mut text = format!("core time was {}", share(e, core_ms));
     if rest_ms > core_ms / 2.0 {

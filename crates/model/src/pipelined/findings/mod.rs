@@ -2,4 +2,5 @@
 
 pub(crate) mod advice;
 pub(crate) mod causes;
+pub(crate) mod evidence;
 pub(crate) mod settings;

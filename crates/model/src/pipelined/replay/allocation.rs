@@ -6,10 +6,8 @@
 //! details of Spark are left out: it requests executors in steps that double, and keeps those with cached
 //! data or shuffle files for longer.
 
-use pellucid_trace::kind;
-
-use super::bounds::Replays;
-use crate::pipelined::straggler::median;
+use super::schedule::Schedule;
+use crate::numbers::median;
 
 /// The idle timeout after which no executor is ever removed.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -30,43 +28,28 @@ pub(crate) struct DynamicAllocation {
 impl DynamicAllocation {
     /// Builds the policy for executors with these slots; the recorded executors tell how soon others
     /// arrive.
-    pub fn of(r: &Replays, executors: &[(Option<(u32, u64)>, usize)], timeout_ns: u64) -> DynamicAllocation {
+    pub fn of(
+        schedule: &Schedule,
+        executors: &[(Option<(u32, u64)>, usize)],
+        timeout_ns: u64,
+    ) -> DynamicAllocation {
         let executor_of = (0..).zip(executors).flat_map(|(ix, (_, slots))| vec![ix; *slots]).collect();
-        DynamicAllocation { executor_of, timeout_ns, arrival_ns: arrival_ns(r).unwrap_or(ASSUMED_ARRIVAL_NS) }
+        DynamicAllocation {
+            executor_of,
+            timeout_ns,
+            arrival_ns: arrival_ns(schedule).unwrap_or(ASSUMED_ARRIVAL_NS),
+        }
     }
 }
 
 /// Returns the median time from a job's submission to the arrival of the executors added while it ran.
-pub(crate) fn arrival_ns(r: &Replays) -> Option<u64> {
-    let came = r.schedule.slots.iter().filter_map(|slot| {
+pub(crate) fn arrival_ns(schedule: &Schedule) -> Option<u64> {
+    let came = schedule.slots.iter().filter_map(|slot| {
         let (job, after) = slot.added?;
-        let place = r.schedule.jobs[job as usize].as_ref()?;
+        let place = schedule.jobs[job as usize].as_ref()?;
         (after <= place.ended_ns - place.submitted_ns).then_some(after as f64)
     });
     median(came.collect()).map(|ns| ns as u64)
-}
-
-/// Describes the slot time held from the first job to the last, in a replay and as recorded.
-pub(crate) fn describe_held(r: &Replays, replayed_ns: u64) -> String {
-    let jobs = || r.schedule.jobs.iter().flatten();
-    let first = jobs().map(|j| j.submitted_ns).min().unwrap_or(0);
-    let last = jobs().map(|j| j.ended_ns).max().unwrap_or(0);
-    let slots = r.trace.resources.iter().filter(|resource| resource.kind == kind::SLOTS);
-    let there = slots.map(|resource| {
-        let from = resource.added_ns.unwrap_or(0).max(first);
-        let until = resource.removed_ns.unwrap_or(last).min(last);
-        resource.capacity.unwrap_or(0.0) * until.saturating_sub(from) as f64
-    });
-    let (then, now): (f64, f64) = (replayed_ns as f64, there.sum());
-    let busy: f64 = r.tasks.all.iter().map(|task| task.duration_ns as f64).sum();
-    let idle = |held: f64| 100.0 * crate::ratio((held - busy).max(0.0), held).unwrap_or(0.0);
-    format!(
-        "slots are held for {:.1} s from the first job to the last, {:.0} % of it idle; recorded: {:.1} s, {:.0} %",
-        then / 1e9,
-        idle(then),
-        now / 1e9,
-        idle(now)
-    )
 }
 
 #[derive(Debug, Clone, Default)]

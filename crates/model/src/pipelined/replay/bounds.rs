@@ -13,7 +13,7 @@ use pellucid_trace::{Trace, union_ns};
 use super::schedule::Schedule;
 use super::simulate::{Change, Replayed, replay};
 use crate::analysis::{Bound, ReplayError};
-use crate::ms;
+use crate::numbers::{self, ms};
 use crate::pipelined::blocked::{Without, durations_without};
 use crate::pipelined::task::Tasks;
 
@@ -71,13 +71,13 @@ impl<'t> Replays<'t> {
     /// Returns the error of the unchanged replay; `None` unless some job took time.
     pub fn error(&self) -> Option<ReplayError> {
         let simulated_ms = self.unchanged.jobs_ms();
-        let error = crate::ratio((simulated_ms - self.measured_ms).abs(), self.measured_ms)?;
+        let error = numbers::ratio((simulated_ms - self.measured_ms).abs(), self.measured_ms)?;
         Some(ReplayError { measured_ms: self.measured_ms, simulated_ms, error })
     }
 
     /// Returns a replay's time, scaled to the measured time.
     pub fn scaled_ms(&self, replayed: &Replayed) -> f64 {
-        let ratio = crate::ratio(replayed.jobs_ms(), self.unchanged.jobs_ms());
+        let ratio = numbers::ratio(replayed.jobs_ms(), self.unchanged.jobs_ms());
         ratio.map_or(self.measured_ms, |ratio| self.measured_ms * ratio)
     }
 
@@ -112,10 +112,10 @@ impl<'t> Replays<'t> {
     fn add(&self, out: &mut Bounds, name: &'static str, best: &Replayed, sure: Option<&Replayed>) {
         let error = self.error().map_or(0.0, |e| e.error);
         let bound = |measured_ms: f64, unchanged: f64, best: f64, sure: Option<f64>| {
-            let ratio = crate::ratio(best, unchanged)?;
+            let ratio = numbers::ratio(best, unchanged)?;
             let duration_ms = measured_ms * ratio;
             // A greedy schedule may take longer with less work, so either end may be the lower one.
-            let sure_ms = crate::ratio(sure.unwrap_or(best), unchanged)? * measured_ms;
+            let sure_ms = numbers::ratio(sure.unwrap_or(best), unchanged)? * measured_ms;
             Some(Bound {
                 duration_ms,
                 low_ms: duration_ms.min(sure_ms) * (1.0 - error).max(0.0),

@@ -17,6 +17,7 @@ use pellucid_trace::union_ns;
 
 use super::allocation::{DynamicAllocation, Executors};
 use super::schedule::{FIRST, Lane, Schedule, StagePlace};
+use crate::numbers::ms;
 
 /// The slots that a stage's tasks may use.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +65,7 @@ pub(crate) struct Replayed {
 impl Replayed {
     /// Returns the time in which at least one job ran.
     pub fn jobs_ms(&self) -> f64 {
-        crate::ms(union_ns(self.jobs.iter().flatten().copied().collect()) as f64)
+        ms(union_ns(self.jobs.iter().flatten().copied().collect()) as f64)
     }
 }
 

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use pellucid_trace::{Monotask, Phase, Trace, kind, union_ns};
 
 use super::scenario::{OtherStorage, Terms};
-use crate::Bottleneck;
+use crate::analysis::Bottleneck;
 use crate::monotasks::capacity::Capacity;
 use crate::monotasks::demand::{Demand, Demands, brings_in};
 use crate::monotasks::spans::{Cuts, Limits, Members, Part, members};
-use crate::ratio;
+use crate::numbers::ratio;
 
 /// Demands on one resource within a span, by the changes that affect them.
 #[derive(Debug, Clone, Copy, Default)]

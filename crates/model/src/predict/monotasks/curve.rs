@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::Trace;
 
+use crate::numbers::ratio;
+
 /// Minimum time at a concurrency for its rate to count.
 const MIN_TIME_NS: f64 = 20e6;
 /// The same for counters, each interval of which has its own error; and for all intervals together.
@@ -97,7 +99,7 @@ impl ObservedRate {
         let by_concurrency = by_concurrency(edges);
         let (ns, bytes) = by_concurrency.iter().fold((0.0, 0.0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
         // The mean over time with work, independent of the sampler's clock.
-        let Some(mean) = crate::ratio(bytes, ns).filter(|mean| *mean > 0.0) else {
+        let Some(mean) = ratio(bytes, ns).filter(|mean| *mean > 0.0) else {
             return ObservedRate::Unknown;
         };
         let counted = counted(trace, ix, edges);
@@ -133,7 +135,7 @@ fn counted(trace: &Trace, ix: usize, edges: &[Edge]) -> Option<Vec<(u32, f64, f6
         ours += profile.bytes(start, sample.at_ns);
     }
     let (ns, bytes) = found.values().fold((0.0, 0.0), |sum, s| (sum.0 + s.0, sum.1 + s.1));
-    let ours_alone = crate::ratio(bytes, ours).is_some_and(|r| (r - 1.0).abs() <= MAX_FOREIGN_SHARE);
+    let ours_alone = ratio(bytes, ours).is_some_and(|r| (r - 1.0).abs() <= MAX_FOREIGN_SHARE);
     (ns >= MIN_COUNTED_NS && ours_alone)
         .then(|| found.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect())
 }

@@ -2,21 +2,23 @@
 
 mod analytic;
 mod curve;
-pub(crate) mod recorded;
+mod recorded;
 mod rework;
 mod scenario;
-pub(crate) mod service;
+mod service;
 mod simulate;
 
 use pellucid_trace::{Phase, Trace, kind};
 
+use crate::analysis::Bottleneck;
 use crate::monotasks::capacity::capacities;
 use crate::monotasks::demand::Demands;
 use crate::monotasks::spans::explained;
-use crate::whatif::{Baseline, Basis, Changes, Estimate, Tasks, WhatIfError, join};
-use crate::{Bottleneck, ms, ratio};
+use crate::numbers::{measured_ns, ms, ratio};
+use crate::whatif::parallel::join;
+use crate::whatif::{Baseline, Basis, Changes, Estimate, Tasks, WhatIfError};
 use analytic::Analytic;
-use recorded::{Order, Recorded, measured_ns};
+use recorded::{Order, Recorded};
 use scenario::{Scenario, Terms};
 use simulate::simulate;
 

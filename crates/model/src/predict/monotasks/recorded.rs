@@ -18,11 +18,10 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use pellucid_trace::{Outcome, Phase, Trace, kind};
+use pellucid_trace::{Phase, Trace, kind};
 
 use super::service::Service;
 use crate::monotasks::demand::{Demands, core_time, service};
-use crate::whatif::WhatIfError;
 
 /// A monotask to simulate.
 #[derive(Debug, Clone)]
@@ -101,63 +100,8 @@ pub(crate) struct Recorded {
     pub memory_bytes: Vec<Option<u64>>,
 }
 
-/// Rejects traces that hold too little to predict from.
-pub(crate) fn check(trace: &Trace) -> Result<(), WhatIfError> {
-    if let Some(why) = &trace.truncated {
-        return Err(WhatIfError::Failed(format!(
-            "cannot predict: the trace is truncated ({why}) and does not hold the job's end; \
-            run the job again to its end with --trace FILE"
-        )));
-    }
-    if trace.jobs.is_empty() {
-        return Err(WhatIfError::Failed(
-            "cannot predict: the trace holds no job; record one with `pellucid sql --trace FILE`".into(),
-        ));
-    }
-    if !has_valid_indices(trace) {
-        return Err(WhatIfError::Failed(
-            "cannot predict: the trace refers to stages, jobs or resources that it does not hold; record the job again"
-                .into(),
-        ));
-    }
-    for (ix, job) in trace.jobs.iter().enumerate() {
-        let end = trace.job_ends.iter().find(|e| e.job as usize == ix);
-        let how = match end {
-            None => "has no end",
-            Some(end) if end.outcome == Outcome::Failed => "failed",
-            Some(end) if end.outcome == Outcome::Cancelled => "was cancelled",
-            Some(end) if end.ended_ns <= job.submitted_ns => "took no time",
-            Some(_) => continue,
-        };
-        return Err(WhatIfError::Failed(format!(
-            "cannot predict: job {ix} of the trace {how}; \
-            record a run that ends well"
-        )));
-    }
-    Ok(())
-}
-
-/// Returns true if stages, multitasks and resources refer to existing records, as a file's reader
-/// ensures.
-fn has_valid_indices(trace: &Trace) -> bool {
-    let stages = trace.stages.len();
-    let resources = trace.resources.len();
-    trace.stages.iter().all(|s| (s.job as usize) < trace.jobs.len())
-        && trace.stages.iter().flat_map(|s| &s.after).all(|a| (*a as usize) < stages)
-        && trace.multitasks.iter().all(|t| (t.stage as usize) < stages)
-        && trace.resources.iter().all(|r| (r.machine as usize) < trace.machines.len().max(1))
-        && trace.resources.iter().filter_map(|r| r.link).all(|l| (l as usize) < resources)
-}
-
-/// Returns the time from the first submission to the last end.
-pub(crate) fn measured_ns(trace: &Trace) -> u64 {
-    let first = trace.jobs.iter().map(|j| j.submitted_ns).min().unwrap_or(0);
-    let last = trace.job_ends.iter().map(|e| e.ended_ns).max().unwrap_or(first);
-    last.saturating_sub(first)
-}
-
 impl Recorded {
-    /// Builds the demands of a trace that passed [`check`].
+    /// Builds the demands of a trace that can be predicted.
     pub fn of(trace: &Trace, demands: &Demands, services: Vec<Service>, order: Order) -> Recorded {
         let Order { members, ends, stage_ends, after } = order;
         let lags = lags(trace, &services);
@@ -192,7 +136,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Reads the order of a trace that passed [`check`].
+    /// Reads the order of a trace that can be predicted.
     pub fn of(trace: &Trace) -> Order {
         let members = members(trace);
         let ends = task_ends(trace, &members);

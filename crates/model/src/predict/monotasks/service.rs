@@ -32,6 +32,7 @@ use pellucid_trace::{Phase, Trace, kind};
 use super::curve::{ConcurrencyProfile, Curve, Edge, ObservedRate, edges};
 use crate::monotasks::capacity::Capacity;
 use crate::monotasks::demand::{Demands, in_time, service, under_quota};
+use crate::numbers::ratio;
 
 /// Shorter pauses do not end a busy period.
 const PAUSE_NS: u64 = 2_000_000;
@@ -299,19 +300,9 @@ fn slowdown(trace: &Trace, resource: usize, edges: &[Edge]) -> Option<f64> {
         }
         free += n - 1.0;
     }
-    let slope = crate::ratio(xy, xx)?;
+    let slope = ratio(xy, xx)?;
     let rest = (yy - slope * xy).max(0.0);
-    let error = (crate::ratio(rest, free)? / xx).sqrt();
+    let error = (ratio(rest, free)? / xx).sqrt();
     (free >= MIN_DEGREES_OF_FREEDOM && error <= MAX_SLOWDOWN_ERROR)
         .then(|| (slope.exp() - 1.0).clamp(0.0, 1.0))
-}
-
-/// Returns the median; 0 for no values.
-pub(crate) fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
-    }
 }
