@@ -132,3 +132,19 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use pellucid_model::whatif::KEYS;
+
+    #[test]
+    fn help_lists_every_key() {
+        let command = <Arguments as clap::Args>::augment_args(clap::Command::new("whatif"));
+        let help = command.get_after_help().expect("help after the options").to_string();
+        let words: Vec<&str> = help.split([' ', ',', '=', '\n']).collect();
+        for key in KEYS {
+            assert!(words.contains(&key.name), "{} is missing", key.name);
+        }
+    }
+}

@@ -22,6 +22,30 @@ pub(crate) enum Without {
 }
 
 impl Without {
+    /// Returns the kind that `no=` names; all but input have a name.
+    pub fn named(name: &str) -> Option<Without> {
+        Some(match name {
+            "disk" => Without::Disk,
+            "network" => Without::Network,
+            "gc" => Without::Gc,
+            "scheduler" => Without::Scheduler,
+            "deserialize" => Without::Deserialize,
+            _ => return None,
+        })
+    }
+
+    /// Returns its time among sums over tasks; input is a part of the disk's.
+    pub fn time_of(self, times: &mut BlockedTimes) -> Option<&mut BlockedTime> {
+        Some(match self {
+            Without::Disk => &mut times.disk,
+            Without::Network => &mut times.network,
+            Without::Gc => &mut times.gc,
+            Without::Scheduler => &mut times.scheduler,
+            Without::Deserialize => &mut times.deserialize,
+            Without::Input => return None,
+        })
+    }
+
     /// Returns the parts that certainly belong to it, and those that may.
     fn parts(self) -> (&'static [Part], &'static [Part]) {
         use Part::*;

@@ -32,6 +32,8 @@ use crate::iterative::{bandwidths, tasks, time_ns, workers};
 use crate::numbers::{measured_ns, ms, ratio};
 use crate::whatif::{Amount, Baseline, Basis, Change, Changes, Estimate, Tasks, WhatIfError};
 
+/// The refusal of any other key.
+const SUPPORTED: &str = "the trace of an iterative job supports workers (or cores) and network.rate";
 /// Share of a worker's bandwidth from which a task is assumed to wait for memory.
 const MEMORY_BOUND: f64 = 0.85;
 /// Uncertainty where the memory bandwidth of that many threads is unknown.
@@ -319,9 +321,7 @@ impl Basis for IterativeBasis {
                     continue;
                 }
                 _ => {
-                    return Err(WhatIfError::Usage(
-                        "the trace of an iterative job supports workers (or cores) and network.rate".into(),
-                    ));
+                    return Err(WhatIfError::Usage(SUPPORTED.into()));
                 }
             };
             let wanted = match amount {
@@ -387,5 +387,19 @@ impl Basis for IterativeBasis {
 
     fn singles(&self) -> Vec<String> {
         vec!["workers=x2".into()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SUPPORTED;
+    use crate::whatif::{KEYS, Tasks};
+
+    #[test]
+    fn refusal_lists_the_keys_of_iterative_jobs() {
+        let listed: Vec<&str> = SUPPORTED.split([' ', '(', ')']).collect();
+        for key in KEYS {
+            assert_eq!(listed.contains(&key.name), key.is_for(Tasks::Sampled), "{}", key.name);
+        }
     }
 }

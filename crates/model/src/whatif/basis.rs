@@ -1,8 +1,9 @@
 //! The part of a prediction that depends on the kind of tasks.
 
-use super::answer::{Baseline, WhatIfError};
+use super::answer::Baseline;
 use super::changes::Changes;
-use super::interval::Tasks;
+use super::error::WhatIfError;
+use super::tasks::Tasks;
 use crate::analysis::{Bottleneck, Cause};
 
 /// A job that can be reproduced, and predicted under changes.

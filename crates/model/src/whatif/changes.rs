@@ -6,125 +6,18 @@
 
 use std::fmt;
 
-use super::answer::WhatIfError;
+use super::change::{Amount, Change, InputFrom, Storage};
+use super::error::WhatIfError;
+use super::keys::{self, Key, Values};
 
 /// Parses a rate (`50MB/s`) in bytes per second, or returns what is wrong with it.
 pub type ReadRate = fn(&str) -> Result<u64, String>;
-
-/// Every key, with the values it takes.
-const KEYS: &[(&str, &str)] = &[
-    ("cores", "a number of cores, for example 4 or x2 or 0.5"),
-    ("disks", "a whole number of disks, for example 2 or x2"),
-    ("disk.rate", "a rate of every disk, for example 200MB/s or x2"),
-    ("disk.NAME.rate", "a rate of one disk, for example disk.vda.rate=200MB/s"),
-    ("network.rate", "a rate of every link, for example 1Gbit/s or x2"),
-    ("store.rate", "a rate of every object store, for example 200MB/s or x2"),
-    ("concurrency.KIND", "concurrent monotasks on each resource of a kind, for example concurrency.disk=4"),
-    ("partitions", "a whole number of multitasks per stage after an exchange, for example 16 or x2"),
-    ("machines", "a whole number of machines, for example 4 or x2"),
-    ("workers", "the same as machines"),
-    ("executors", "a whole number of executors, for example 8 or x2"),
-    ("executor.cores", "a whole number of cores per executor, for example 4 or x2"),
-    (
-        "idle.timeout",
-        "an executor's maximum idle time, for example 60s; or never: all are present from the first job on",
-    ),
-    ("input", "memory or memory-decoded"),
-    ("input.scale", "a factor on the input, for example x2 or 0.5"),
-    ("storage", "a file that `pellucid storage probe -o` wrote, for example storage=probe.json"),
-    ("no", "a kind of resource (cpu, disk, network, store), or gc, scheduler, deserialize, stragglers, skew"),
-];
 
 /// Two names for one key.
 const MACHINES: [&str; 2] = ["machines", "workers"];
 
 /// The parts that `no=` can remove besides kinds of resources.
 const PARTS: &[&str] = &["gc", "scheduler", "deserialize", "stragglers", "skew"];
-
-/// An absolute or relative value.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Amount {
-    /// A count, or bytes per second, depending on the key.
-    Absolute(f64),
-    /// A multiple of the trace's value.
-    Times(f64),
-}
-
-impl Amount {
-    /// Returns the value, given the trace's; `None` if it is relative to an unknown one.
-    pub fn of(self, there: Option<f64>) -> Option<f64> {
-        match self {
-            Amount::Absolute(value) => Some(value),
-            Amount::Times(factor) => there.map(|there| there * factor),
-        }
-    }
-}
-
-/// The place of the input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InputFrom {
-    /// In memory as the bytes of its files: nothing is read or fetched.
-    Memory,
-    /// In memory and decoded: decoding is skipped as well (monotasks-sosp17 §6.3).
-    MemoryDecoded,
-}
-
-/// A probed store that input is to come from and output is to go to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Storage {
-    /// Its name in messages.
-    pub name: String,
-    /// True for a disk of this machine, false for a store.
-    pub is_disk: bool,
-    /// Time to the first byte of a response, in nanoseconds.
-    pub first_byte_ns: u64,
-    /// Total bytes per second after the first byte, by number of concurrent requests, ascending.
-    pub read: Vec<(u32, f64)>,
-    /// The concurrency chosen by the probe.
-    pub at_once: u32,
-    /// True if the probe read bytes it had just written: the store may have served them from memory.
-    pub read_just_written: bool,
-    /// Bytes per second written; `None` if not measured.
-    pub write_bytes_per_s: Option<f64>,
-    /// Further time until an output is visible, in nanoseconds: a constant, and a part per byte; `None`
-    /// if not measured.
-    pub publish_ns: Option<(f64, f64)>,
-}
-
-/// A single change.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    /// Cores of each machine.
-    Cores(Amount),
-    /// Disks of each machine, all like the present ones.
-    Disks(Amount),
-    /// Rate of one disk, or of all (`None`), in bytes per second.
-    DiskRate(Option<String>, Amount),
-    /// Rate of every link.
-    NetworkRate(Amount),
-    /// Rate of every store.
-    StoreRate(Amount),
-    /// Concurrent monotasks on each resource of a kind.
-    Concurrency(String, Amount),
-    /// Multitasks of each stage after an exchange.
-    Partitions(Amount),
-    /// Number of machines.
-    Machines(Amount),
-    /// Number of executors (Spark).
-    Executors(Amount),
-    /// Cores of each executor (Spark).
-    ExecutorCores(Amount),
-    /// Maximum idle time of an executor, in nanoseconds; `u64::MAX` for never (Spark).
-    IdleTimeout(u64),
-    /// The place of the input.
-    Input(InputFrom),
-    /// A factor on the input.
-    InputScale(f64),
-    /// Input and output on another storage.
-    Storage(Storage),
-    /// A kind of resource that becomes infinitely fast, or a part of the time that is removed.
-    No(String),
-}
 
 /// A setting as written, with its meaning.
 #[derive(Debug, Clone, PartialEq)]
@@ -246,40 +139,29 @@ impl fmt::Display for Changes {
 }
 
 fn change(key: &str, value: &str, rate: ReadRate) -> Result<Change, WhatIfError> {
-    let count = |whole| count(key, value, whole);
+    let Some((known, name)) = Key::find(key) else { return Err(unknown(key)) };
+    let count = || count(key, value, known.is_whole());
     let rate = || rate_of(key, value, rate);
-    Ok(match key {
-        "cores" => Change::Cores(count(false)?),
-        "disks" => Change::Disks(count(true)?),
-        "disk.rate" => Change::DiskRate(None, rate()?),
-        "network.rate" => Change::NetworkRate(rate()?),
-        "store.rate" => Change::StoreRate(rate()?),
-        "partitions" => Change::Partitions(count(true)?),
-        "machines" | "workers" => Change::Machines(count(true)?),
-        "executors" => Change::Executors(count(true)?),
-        "executor.cores" => Change::ExecutorCores(count(true)?),
-        "idle.timeout" => Change::IdleTimeout(timeout_ns(key, value)?),
-        "input" => Change::Input(match value {
+    Ok(match known.values {
+        Values::Number(change) | Values::Whole(change) => change(count()?),
+        Values::Rate(change) => change(rate()?),
+        Values::WholeOf(change) => change(name, count()?),
+        Values::RateOf(change) => change(name, rate()?),
+        Values::Timeout => Change::IdleTimeout(timeout_ns(key, value)?),
+        Values::Place => Change::Input(match value {
             "memory" => InputFrom::Memory,
             "memory-decoded" => InputFrom::MemoryDecoded,
             _ => return Err(wrong(key, value, None)),
         }),
-        "input.scale" => match count(false)? {
+        Values::Scale => match count()? {
             Amount::Absolute(factor) | Amount::Times(factor) => Change::InputScale(factor),
         },
-        "storage" => {
+        Values::File => {
             let why = "it is read from a file and cannot be swept";
             return Err(wrong(key, value, Some(why)));
         }
-        "no" if value.is_empty() => return Err(wrong(key, value, None)),
-        "no" => Change::No(value.to_string()),
-        _ => match (key.strip_prefix("disk."), key.strip_prefix("concurrency.")) {
-            (Some(rest), _) if rest.len() > ".rate".len() && rest.ends_with(".rate") => {
-                Change::DiskRate(Some(rest[..rest.len() - ".rate".len()].to_string()), rate()?)
-            }
-            (_, Some(kind)) if !kind.is_empty() => Change::Concurrency(kind.to_string(), count(true)?),
-            _ => return Err(unknown(key)),
-        },
+        Values::Part if value.is_empty() => return Err(wrong(key, value, None)),
+        Values::Part => Change::No(value.to_string()),
     })
 }
 
@@ -336,18 +218,13 @@ fn positive(key: &str, value: &str, number: &str) -> Result<f64, WhatIfError> {
 }
 
 fn wrong(key: &str, value: &str, why: Option<&str>) -> WhatIfError {
-    let known = KEYS.iter().find(|(k, _)| *k == key).or_else(|| {
-        let pattern = if key.starts_with("disk.") { "disk.NAME.rate" } else { "concurrency.KIND" };
-        KEYS.iter().find(|(k, _)| *k == pattern)
-    });
-    let takes = known.map_or("a value", |(_, takes)| takes);
+    let takes = Key::find(key).map_or("a value", |(known, _)| known.takes);
     let why = why.map_or(String::new(), |why| format!("{why}; "));
     WhatIfError::Usage(format!("`{key}={value}`: {why}{key} takes {takes}"))
 }
 
 fn unknown(key: &str) -> WhatIfError {
-    let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
-    WhatIfError::Usage(format!("unknown key `{key}`; the keys are {}", keys.join(", ")))
+    WhatIfError::Usage(format!("unknown key `{key}`; the keys are {}", keys::all().join(", ")))
 }
 
 /// Returns true if `no=` with this name removes a part of a task's time rather than a kind of resource.

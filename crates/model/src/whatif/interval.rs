@@ -9,6 +9,7 @@
 
 use super::answer::{Baseline, By, Prediction};
 use super::basis::Estimate;
+use super::tasks::Tasks;
 use crate::numbers::ratio;
 
 /// The tables shipped with this version; `pellucid backtest --residuals` writes them.
@@ -25,30 +26,6 @@ const MAX_REPLAY_ERROR: f64 = 0.05;
 const ASSUMED_FACTOR: f64 = 3.0;
 /// Minimum residuals of other queries for which the nine-in-ten bound is one of them.
 const MIN_RESIDUALS: usize = 9;
-
-/// The unit that a trace's work is divided into. Residuals of one kind do not apply to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tasks {
-    /// The SQL engine's monotasks.
-    Monotasks,
-    /// Spark's pipelined tasks.
-    Pipelined,
-    /// The sampled tasks of iterative jobs.
-    Sampled,
-}
-
-impl Tasks {
-    const ALL: [Tasks; 3] = [Tasks::Monotasks, Tasks::Pipelined, Tasks::Sampled];
-
-    /// Returns the name used in tables.
-    fn name(self) -> &'static str {
-        match self {
-            Tasks::Monotasks => "monotasks",
-            Tasks::Pipelined => "pipelined",
-            Tasks::Sampled => "sampled",
-        }
-    }
-}
 
 /// The error of one backtest.
 #[derive(Debug, Clone, PartialEq)]

@@ -21,16 +21,25 @@
 
 mod answer;
 mod basis;
+mod change;
 mod changes;
+mod error;
 mod interval;
+mod keys;
 mod model;
 pub(crate) mod parallel;
 mod sweep;
+mod tasks;
 
-pub use answer::{Baseline, By, Point, Prediction, Single, WhatIf, WhatIfError};
+pub use answer::{Baseline, By, Point, Prediction, Single, WhatIf};
 pub(crate) use basis::{Basis, Estimate};
+pub use change::{Amount, Change, InputFrom, Storage};
 pub(crate) use changes::is_part;
-pub use changes::{Amount, Change, Changes, InputFrom, ReadRate, Setting, Storage};
-pub use interval::{RESIDUALS_HEADER, Residual, Residuals, Tasks, fingerprint, residual_table, residuals};
+pub use changes::{Changes, ReadRate, Setting};
+pub use error::WhatIfError;
+pub use interval::{RESIDUALS_HEADER, Residual, Residuals, fingerprint, residual_table, residuals};
+pub use keys::{KEYS, Key};
+pub(crate) use keys::{Needs, of_monotasks};
 pub use model::WhatIfModel;
 pub use sweep::Sweep;
+pub use tasks::Tasks;

@@ -4,12 +4,14 @@ use std::sync::OnceLock;
 
 use pellucid_trace::Trace;
 
-use super::answer::{Baseline, Point, Prediction, Single, WhatIf, WhatIfError};
+use super::answer::{Baseline, Point, Prediction, Single, WhatIf};
 use super::basis::{Basis, Estimate};
 use super::changes::{Changes, ReadRate};
-use super::interval::{Evidence, Residual, Residuals, Tasks, fingerprint};
+use super::error::WhatIfError;
+use super::interval::{Evidence, Residual, Residuals, fingerprint};
 use super::parallel::{join, map_parallel};
 use super::sweep::Sweep;
+use super::tasks::Tasks;
 use crate::analysis::Bottleneck;
 use crate::monotasks::spans::explained;
 

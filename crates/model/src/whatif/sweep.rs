@@ -1,7 +1,9 @@
 //! A key swept over a range: `disk.rate=25MB/s..200MB/s`, `cores=1..8`, `disk.rate=x0.5..x4:8`.
 
-use super::answer::WhatIfError;
-use super::changes::{Amount, Change, Changes, ReadRate};
+use super::change::Amount;
+use super::changes::{Changes, ReadRate};
+use super::error::WhatIfError;
+use super::keys::Key;
 
 /// Maximum points of a sweep; each takes a simulation.
 const MAX_POINTS: usize = 200;
@@ -52,11 +54,13 @@ impl Sweep {
         if numbers.len() > MAX_POINTS {
             return Err(wrong(&format!("the range has over {MAX_POINTS} values")));
         }
-        let whole = !key.ends_with("rate") && key != "cores" && key != "input.scale" && !relative;
+        let known = Key::find(key).map(|(known, _)| known);
+        let whole = known.is_some_and(Key::is_whole) && !relative;
+        let rate = known.is_some_and(Key::is_rate) && !relative;
         let mut values: Vec<(String, f64)> = Vec::new();
         for number in numbers {
             let number = if whole { number.round() } else { number };
-            let value = written(key, number, relative);
+            let value = written(number, rate, relative);
             if values.last().is_none_or(|(last, _)| *last != value) {
                 values.push((value, number));
             }
@@ -88,28 +92,14 @@ fn doubling(first: f64, last: f64) -> Vec<f64> {
 
 fn end(key: &str, value: &str, rate: ReadRate) -> Result<Amount, WhatIfError> {
     let changes = Changes::parse(&[format!("{key}={value}")], rate)?;
-    match changes.iter().next() {
-        Some(
-            Change::Cores(a)
-            | Change::Disks(a)
-            | Change::DiskRate(_, a)
-            | Change::NetworkRate(a)
-            | Change::StoreRate(a)
-            | Change::Concurrency(_, a)
-            | Change::Partitions(a)
-            | Change::Machines(a)
-            | Change::Executors(a)
-            | Change::ExecutorCores(a),
-        ) => Ok(*a),
-        Some(Change::InputScale(factor)) => Ok(Amount::Absolute(*factor)),
-        _ => Err(WhatIfError::Usage(format!(
+    changes.iter().next().and_then(|change| change.amount()).ok_or_else(|| {
+        WhatIfError::Usage(format!(
             "cannot sweep {key}: its values are not numbers; sweep a numeric key such as cores"
-        ))),
-    }
+        ))
+    })
 }
 
-fn written(key: &str, number: f64, relative: bool) -> String {
-    let rate = key.ends_with("rate") && !relative;
+fn written(number: f64, rate: bool, relative: bool) -> String {
     let number = if rate { number / 1e6 } else { number };
     let mut digits = format!("{number:.3}");
     while digits.contains('.') && (digits.ends_with('0') || digits.ends_with('.')) {

@@ -12,7 +12,7 @@ use super::curve::Curve;
 use super::recorded::Recorded;
 use super::rework::{self, Requests};
 use super::service::{Service, core_curve};
-use crate::whatif::{Amount, Change, Changes, InputFrom, Storage, WhatIfError, is_part};
+use crate::whatif::{Amount, Change, Changes, InputFrom, Needs, Storage, WhatIfError, is_part, of_monotasks};
 
 /// Assumed time for a core to copy a byte from memory, in nanoseconds; the trace does not show it.
 const COPY_NS_PER_BYTE: f64 = 0.25;
@@ -129,19 +129,17 @@ impl Scenario {
     /// Builds an error that ends with the keys this trace supports.
     fn unsupported(&self, why: &str) -> WhatIfError {
         let has = |kind: &str| self.recorded.services.iter().any(|s| s.kind == kind);
-        let (disk, network, store) = (has(kind::DISK), has(kind::NETWORK), has(kind::STORE));
         let divided = rework::partitions(&mut self.recorded.clone(), Amount::Times(1.0)) > 0;
-        let keys = [
-            (has(kind::CPU), "cores"),
-            (disk, "disks, disk.rate, disk.NAME.rate"),
-            (network, "network.rate"),
-            (store, "store.rate"),
-            (true, "concurrency.KIND"),
-            (divided, "partitions"),
-            (self.recorded.machines > 1, "machines"),
-            (true, "input, input.scale, storage, no"),
-        ];
-        let keys: Vec<&str> = keys.iter().filter(|(answered, _)| *answered).map(|(_, key)| *key).collect();
+        let there = |needs: Needs| match needs {
+            Needs::Cores => has(kind::CPU),
+            Needs::Disk => has(kind::DISK),
+            Needs::Network => has(kind::NETWORK),
+            Needs::Store => has(kind::STORE),
+            Needs::Exchange => divided,
+            Needs::Machines => self.recorded.machines > 1,
+            Needs::Anything => true,
+        };
+        let keys = of_monotasks(there);
         WhatIfError::Usage(format!("{why}; this trace can answer {}", keys.join(", ")))
     }
 

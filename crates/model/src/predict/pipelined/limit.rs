@@ -14,11 +14,11 @@ pub(crate) fn limit_after(tasks: &[Task], first: Option<Cause>, changes: &Change
         |time: &mut BlockedTime, factor: f64| time.measured_ms = time.measured_ms.map(|ms| ms * factor);
     for change in changes.iter() {
         match change {
-            Change::No(part) if part == "disk" => scale(&mut after.disk, 0.0),
-            Change::No(part) if part == "network" => scale(&mut after.network, 0.0),
-            Change::No(part) if part == "gc" => scale(&mut after.gc, 0.0),
-            Change::No(part) if part == "scheduler" => scale(&mut after.scheduler, 0.0),
-            Change::No(part) if part == "deserialize" => scale(&mut after.deserialize, 0.0),
+            Change::No(part) => {
+                if let Some(time) = Without::named(part).and_then(|part| part.time_of(&mut after)) {
+                    scale(time, 0.0);
+                }
+            }
             Change::DiskRate(None, Amount::Times(factor)) => scale(&mut after.disk, 1.0 / factor),
             Change::NetworkRate(Amount::Times(factor)) => scale(&mut after.network, 1.0 / factor),
             Change::Input(InputFrom::Memory) => {

@@ -126,30 +126,20 @@ impl<'r> Scenario<'r> {
     }
 
     fn remove_part(&mut self, part: &str) -> Result<(), WhatIfError> {
-        let without = match part {
-            "gc" => Without::Gc,
-            "scheduler" => Without::Scheduler,
-            "deserialize" => Without::Deserialize,
-            "disk" => Without::Disk,
-            "network" => Without::Network,
-            "stragglers" => {
-                return self.replace(
-                    &self.recorded.at_median_ns,
-                    "every task slower than its stage's median rate runs at that rate",
-                );
-            }
-            "skew" => {
-                return self.replace(
-                    &self.recorded.even_ns,
-                    "the excess of skewed partitions is spread over their stage's tasks",
-                );
-            }
-            _ => {
-                return Err(WhatIfError::Usage(format!(
-                    "`no={part}`: an event log supports no=gc, scheduler, deserialize, stragglers, skew, disk or network"
-                )));
-            }
-        };
+        let recorded = self.recorded;
+        if part == "stragglers" {
+            let assumption = "every task slower than its stage's median rate runs at that rate";
+            return self.replace(&recorded.at_median_ns, assumption);
+        }
+        if part == "skew" {
+            let assumption = "the excess of skewed partitions is spread over their stage's tasks";
+            return self.replace(&recorded.even_ns, assumption);
+        }
+        let without = Without::named(part).ok_or_else(|| {
+            WhatIfError::Usage(format!(
+                "`no={part}`: an event log supports no=gc, scheduler, deserialize, stragglers, skew, disk or network"
+            ))
+        })?;
         if self.recorded.replays.tasks.all.iter().all(|t| without.blocked_ms(t).is_none()) {
             return Err(WhatIfError::Usage(format!(
                 "`no={part}`: this log does not record how long tasks were blocked on it; supported: {SUPPORTED}"
@@ -275,4 +265,18 @@ fn unsupported(change: &Change) -> WhatIfError {
         Change::Machines(_) => "an event log records executors, not machines; set executors".into(),
         _ => format!("an event log does not support this change; supported: {SUPPORTED}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SUPPORTED;
+    use crate::whatif::{KEYS, Tasks};
+
+    #[test]
+    fn refusal_lists_the_keys_of_event_logs() {
+        let listed: Vec<&str> = SUPPORTED.split([' ', ',', '=']).collect();
+        for key in KEYS {
+            assert_eq!(listed.contains(&key.name), key.is_for(Tasks::Pipelined), "{}", key.name);
+        }
+    }
 }
