@@ -53,7 +53,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use pellucid_trace::Trace;
 
 pub use error::EngineError;
-pub use pellucid_runtime::{IoMode, Policy, Progress};
+pub use pellucid_runtime::{IoMode, Progress};
 pub use query::{CancelHandle, Query};
 
 use session::Session;
@@ -94,8 +94,6 @@ pub struct EngineOptions {
     pub spill_dirs: Vec<PathBuf>,
     /// Location of tables when the measured job starts.
     pub input: Input,
-    /// Policy that tunes concurrency where it is not fixed.
-    pub policy: Policy,
 }
 
 impl Default for EngineOptions {
@@ -111,7 +109,6 @@ impl Default for EngineOptions {
             concurrency: Vec::new(),
             spill_dirs: Vec::new(),
             input: Input::default(),
-            policy: Policy::default(),
         }
     }
 }

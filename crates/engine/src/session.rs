@@ -52,7 +52,6 @@ impl Session {
             disk_rates: options.disk_rates.clone(),
             network_rate: options.network_rate,
             concurrency: options.concurrency.clone(),
-            policy: options.policy,
         })
         .map_err(|e| EngineError::Usage(e.to_string()))?;
         let tokio = tokio::runtime::Builder::new_multi_thread()

@@ -41,7 +41,7 @@ pub use job::{Job, JobError, Progress};
 pub use multitask::{Context, Done, Monotask, Multitask};
 pub use output::Output;
 pub use pacer::Pacer;
-pub use pellucid_scheduler::{Phase, Policy};
+pub use pellucid_scheduler::Phase;
 pub use residency::Residency;
 pub use resource::ResourceHandle;
 pub use runtime::{IoMode, Options, Runtime};

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use pellucid_scheduler::{Concurrency, Policy, ResourceSpec};
+use pellucid_scheduler::controller::GAIN;
+use pellucid_scheduler::{Concurrency, ResourceSpec};
 use pellucid_trace::{Recorder, kind};
 
 use crate::chunks::ChunkSize;
@@ -58,8 +59,6 @@ pub struct Options {
     pub network_rate: Option<u64>,
     /// Fixed numbers of concurrent monotasks, by kind of resource (`cpu`, `disk`, `store`).
     pub concurrency: Vec<(String, u32)>,
-    /// Policy that tunes concurrency where it is not fixed.
-    pub policy: Policy,
 }
 
 impl Default for Options {
@@ -72,7 +71,6 @@ impl Default for Options {
             disk_rates: Vec::new(),
             network_rate: None,
             concurrency: Vec::new(),
-            policy: Policy::default(),
         }
     }
 }
@@ -382,10 +380,7 @@ impl Inner {
     fn adaptive(&self, kind: &str, max: u32) -> (Concurrency, u32) {
         match fixed(&self.options, kind) {
             Some(n) => (Concurrency::Fixed(n), n),
-            None => {
-                let policy = self.options.policy;
-                (Concurrency::Adaptive { min: ADAPTIVE_MIN, max, policy }, max)
-            }
+            None => (Concurrency::Adaptive { min: ADAPTIVE_MIN, max, gain: GAIN }, max),
         }
     }
 

@@ -101,12 +101,7 @@ fn run<'a>(shared: &'a Arc<Shared>, resource: &ResourceHandle, ticket: Ticket) -
         Ok(then) => then,
         Err(error) => return fail(shared, &job, id, error),
     };
-    let completion = Completion {
-        bytes: record.bytes.unwrap_or(0),
-        // Disk and store threads wait for their whole service time; cores are not tuned.
-        wait_ns: None,
-        then,
-    };
+    let completion = Completion { bytes: record.bytes.unwrap_or(0), then };
     let mut state = shared.lock();
     if let Err(invalid) = state.scheduler.complete(shared.now(), id, completion) {
         drop(state);

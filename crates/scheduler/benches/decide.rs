@@ -28,8 +28,8 @@ struct Machine {
 impl Machine {
     fn new(jobs: u64, multitasks_at_once: Option<u32>, memory_bytes: Option<u64>) -> Self {
         let mut scheduler = Scheduler::new(Config { memory_bytes });
-        let (min, max, policy) = (2, 8, Policy::default());
-        let flash = Concurrency::Adaptive { min, max, policy };
+        let (min, max, gain) = (2, 8, controller::GAIN);
+        let flash = Concurrency::Adaptive { min, max, gain };
         for concurrency in [Concurrency::Fixed(48), flash, Concurrency::Fixed(16)] {
             scheduler.add_resource(ResourceSpec { concurrency, multitasks_at_once });
         }

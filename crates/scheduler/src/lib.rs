@@ -103,26 +103,6 @@ pub enum Phase {
     Write,
 }
 
-/// The condition under which the adaptive controller keeps increasing the concurrency.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Policy {
-    /// The bytes per second increase.
-    Throughput {
-        /// Minimum relative increase: 0.07 is 7 %.
-        gain: f64,
-    },
-    /// The congestion index does not increase (self-adaptive executors, Middleware '19, §5.1 and §5.2).
-    Index,
-}
-
-impl Default for Policy {
-    /// Returns the throughput policy. In measurements it found the best concurrency where the congestion
-    /// index, which is lowest at the fewest threads, did not.
-    fn default() -> Self {
-        Policy::Throughput { gain: 0.07 }
-    }
-}
-
 /// The number of monotasks that a resource runs at once. Values below 1 count as 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Concurrency {
@@ -134,8 +114,9 @@ pub enum Concurrency {
         min: u32,
         /// Maximum number; values below `min` count as `min`.
         max: u32,
-        /// Condition for increasing the number.
-        policy: Policy,
+        /// Minimum relative increase of bytes per second for which the number increases further: see
+        /// [`controller::GAIN`].
+        gain: f64,
     },
 }
 
@@ -188,9 +169,6 @@ pub struct MultitaskSpec {
 pub struct Completion {
     /// Bytes moved.
     pub bytes: u64,
-    /// Time stalled on I/O. `None` means that the monotask did nothing but I/O, as on a disk or a store, so
-    /// that its whole service time counts.
-    pub wait_ns: Option<u64>,
     /// Additional monotasks of the same multitask, which continue its numbering. They may depend on the
     /// monotask that just ended.
     pub then: Vec<MonotaskSpec>,

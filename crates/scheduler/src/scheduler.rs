@@ -180,12 +180,8 @@ impl Scheduler {
             self.queue_ready(id.multitask);
         }
         let resource = &mut self.resources[stopped.resource.0 as usize];
-        let sample = Sample {
-            start_ns: stopped.start_ns,
-            bytes: completion.bytes,
-            wait_ns: completion.wait_ns,
-            running: resource.running,
-        };
+        let sample =
+            Sample { start_ns: stopped.start_ns, bytes: completion.bytes, running: resource.running };
         resource.controller.completed(now, sample);
         resource.free(now, job, age, stopped);
         self.end_if_finished(id.multitask);
@@ -279,7 +275,7 @@ impl Scheduler {
                 continue;
             };
             resource.running += 1;
-            resource.controller.started(now);
+            resource.controller.started();
             let monotask = picked.monotask;
             if let Some(multitask) = self.multitasks.get_mut(monotask.multitask) {
                 multitask.start(monotask.index, now, picked.charged_ns);

@@ -192,7 +192,7 @@ fn fetches_are_limited_to_the_four_oldest_multitasks() {
 
 #[test]
 fn admission_is_limited_to_the_total_concurrency_plus_one() {
-    let adaptive = Concurrency::Adaptive { min: 2, max: 8, policy: Policy::default() };
+    let adaptive = Concurrency::Adaptive { min: 2, max: 8, gain: controller::GAIN };
     let flash = ResourceSpec { concurrency: adaptive, multitasks_at_once: None };
     let mut harness = Harness::new(&[fixed(4), flash], None);
     let job = harness.scheduler.add_job(0);
@@ -351,7 +351,7 @@ fn held_memory_outlives_multitasks_and_is_released_at_most_once() {
 
 #[test]
 fn tuning_restarts_when_the_stages_of_the_resource_change() {
-    let adaptive = Concurrency::Adaptive { min: 2, max: 16, policy: Policy::default() };
+    let adaptive = Concurrency::Adaptive { min: 2, max: 16, gain: controller::GAIN };
     let flash = ResourceSpec { concurrency: adaptive, multitasks_at_once: None };
     let mut scheduler = Scheduler::new(Config::default());
     let disk = scheduler.add_resource(flash);

@@ -341,8 +341,7 @@ impl Naive {
         }
         self.raise_returning_jobs(before);
         self.settle();
-        let (bytes, wait_ns) = (completion.bytes, completion.wait_ns);
-        let sample = Sample { start_ns, bytes, wait_ns, running };
+        let sample = Sample { start_ns, bytes: completion.bytes, running };
         self.resources[resource].controller.completed(self.now, sample);
         self.charge(job, resource, start_ns, charged_ns);
         self.end_if_finished(id.multitask);
@@ -399,7 +398,7 @@ impl Naive {
         let served = resource.served_ns.entry(job).or_default();
         resource.floor_ns = resource.floor_ns.max(*served);
         *served += charged_ns;
-        resource.controller.started(self.now);
+        resource.controller.started();
         let start_ns = self.now;
         let monotask = &mut self.body(id.multitask).monotasks[id.index as usize];
         monotask.1 = MonotaskState::Running { start_ns, charged_ns };

@@ -153,13 +153,13 @@ pub fn run(seed: u64, shape: Shape) -> Run {
 }
 
 fn draw_resource(random: &mut Random, shape: Shape) -> ResourceSpec {
-    let policy = match random.chance(50) {
-        true => Policy::Index,
-        false => Policy::default(),
+    let gain = match random.chance(50) {
+        true => 0.0,
+        false => controller::GAIN,
     };
     let concurrency = match shape.uniform || random.chance(60) {
         true => Concurrency::Fixed(1 + random.below(4) as u32),
-        false => Concurrency::Adaptive { min: 2, max: 2 + random.below(15) as u32, policy },
+        false => Concurrency::Adaptive { min: 2, max: 2 + random.below(15) as u32, gain },
     };
     let limited = !shape.uniform && random.chance(40);
     let multitasks_at_once = limited.then(|| 1 + random.below(4) as u32);
@@ -321,8 +321,7 @@ impl World {
             let first = self.bodies[&id.multitask].monotasks.len() as u32;
             then = self.draw_monotasks(first, 2);
         }
-        let wait_ns = self.random.chance(50).then(|| self.random.below(1_000));
-        let completion = Completion { bytes: self.random.below(5_000), wait_ns, then };
+        let completion = Completion { bytes: self.random.below(5_000), then };
         self.record(LogEntry::Complete(id, completion.clone()));
         self.scheduler.complete(self.now, id, completion.clone()).unwrap();
         let body = self.bodies.get_mut(&id.multitask).unwrap();

@@ -134,7 +134,7 @@ impl Load {
             }
             let more = !settled && !self.is_over() && (next + 1) * request_bytes <= max_bytes;
             if more && running.len() < controller.concurrency() as usize {
-                controller.started(self.clock.now_ns());
+                controller.started();
                 running.push(self.request(places, request_bytes, next));
                 next += 1;
                 continue;
@@ -144,7 +144,7 @@ impl Load {
             let Request { start_ns, bytes: moved, .. } = request?;
             bytes += moved;
             let before = controller.concurrency();
-            let sample = Sample { start_ns, bytes: moved, wait_ns: None, running: in_flight };
+            let sample = Sample { start_ns, bytes: moved, running: in_flight };
             controller.completed(self.clock.now_ns(), sample);
             unchanged = if controller.concurrency() == before { unchanged + 1 } else { 0 };
         }

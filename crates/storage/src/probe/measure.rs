@@ -9,7 +9,8 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, Result};
-use pellucid_scheduler::{Concurrency, Policy};
+use pellucid_scheduler::Concurrency;
+use pellucid_scheduler::controller::GAIN;
 use pellucid_trace::probe::{Pattern, ReadFrom, Rename, Report};
 
 use super::content::content;
@@ -297,7 +298,7 @@ impl Probe<'_> {
         pieces.own().for_each(|at| (self.evict)(at));
         let places = pieces.take(usize::MAX, TUNED_BYTES);
         let available = if pieces.read_once() { places.len() as u64 * TUNED_BYTES } else { u64::MAX };
-        let adaptive = Concurrency::Adaptive { min: 2, max: MAX_CONCURRENT, policy: Policy::default() };
+        let adaptive = Concurrency::Adaptive { min: 2, max: MAX_CONCURRENT, gain: GAIN };
         let limit = available.min(*left / 2);
         let tuned = self.load(until_ns).tune(&places, TUNED_BYTES, adaptive, limit).await?;
         *left = left.saturating_sub(tuned.bytes);

@@ -19,7 +19,8 @@ use futures::stream::FuturesUnordered;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{Error, MultipartId, MultipartUpload, ObjectStoreExt, Result};
-use pellucid_scheduler::{Concurrency, Controller, Policy, Sample};
+use pellucid_scheduler::controller::GAIN;
+use pellucid_scheduler::{Concurrency, Controller, Sample};
 use pellucid_trace::probe::{Commit, Report, Upload};
 
 use super::content::content;
@@ -250,14 +251,14 @@ impl Probe<'_> {
     }
 
     async fn send(&self, upload: &mut PendingUpload, body: Bytes, parts: u64) -> Result<()> {
-        let adaptive = Concurrency::Adaptive { min: 2, max: MAX_CONCURRENT, policy: Policy::default() };
+        let adaptive = Concurrency::Adaptive { min: 2, max: MAX_CONCURRENT, gain: GAIN };
         let mut controller = Controller::new(adaptive);
         let (mut running, mut next) = (FuturesUnordered::new(), 0);
         loop {
             let more = next < parts && !self.cancelled.load(Ordering::Relaxed);
             if more && running.len() < controller.concurrency() as usize {
                 let start_ns = self.clock.now_ns();
-                controller.started(start_ns);
+                controller.started();
                 let part = upload.send(next as usize, body.clone());
                 running.push(async move { part.await.map(|part| (start_ns, part)) });
                 next += 1;
@@ -267,7 +268,7 @@ impl Probe<'_> {
             let Some(ended) = running.next().await else { return Ok(()) };
             let (start_ns, part) = ended?;
             upload.sent(part);
-            let sample = Sample { start_ns, bytes: body.len() as u64, wait_ns: None, running: in_flight };
+            let sample = Sample { start_ns, bytes: body.len() as u64, running: in_flight };
             controller.completed(self.clock.now_ns(), sample);
         }
     }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use pellucid_scheduler::{
     Completion, Concurrency, Config, Decision, JobId, MonotaskId, MonotaskSpec, MultitaskId, MultitaskSpec,
-    Phase, Policy, ResourceId, ResourceSpec, Scheduler,
+    Phase, ResourceId, ResourceSpec, Scheduler,
 };
 
 use super::recorded::{Mono, Recorded, Submission};
@@ -173,7 +173,7 @@ impl<'a> Simulation<'a> {
             }
             let concurrency = if service.adapts {
                 let (min, max) = (service.min_concurrency, service.max_concurrency);
-                Concurrency::Adaptive { min, max, policy: Policy::Throughput { gain: GAIN } }
+                Concurrency::Adaptive { min, max, gain: GAIN }
             } else {
                 Concurrency::Fixed(service.max_concurrency)
             };
@@ -407,7 +407,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn complete(&mut self, machine: u32, id: MonotaskId, bytes: u64) -> Option<()> {
-        let completion = Completion { bytes, wait_ns: None, then: Vec::new() };
+        let completion = Completion { bytes, then: Vec::new() };
         self.machines[machine as usize].scheduler.complete(self.now_ns, id, completion).ok()
     }
 
