@@ -18,6 +18,7 @@
 use pellucid_trace::{Resource, Trace, kind};
 
 use super::demand::{Demand, Demands, in_time};
+use super::timeline::{Edge, add, steps};
 
 const WINDOW_NS: f64 = 2e9;
 
@@ -107,25 +108,15 @@ struct Curve {
 
 impl Curve {
     fn of(served: &[&Demand]) -> Curve {
-        let mut edges = Vec::with_capacity(served.len() * 2);
-        for demand in served.iter().filter(|d| d.end_ns > d.start_ns) {
-            let rate = demand.amount / (demand.end_ns - demand.start_ns) as f64;
-            edges.push((demand.start_ns, 1_i64, rate));
-            edges.push((demand.end_ns, -1, -rate));
-        }
+        let mut edges: Vec<Edge> = Vec::with_capacity(served.len() * 2);
+        served.iter().for_each(|d| add(&mut edges, (d.start_ns, d.end_ns), d.amount));
         edges.sort_by_key(|(at, ..)| *at);
         let mut points = vec![(0.0, 0.0)];
-        let (mut busy, mut bytes, mut running, mut rate, mut last) = (0.0, 0.0, 0, 0.0, 0);
-        for (at, count, change) in edges {
-            if running > 0 && at > last {
-                busy += (at - last) as f64;
-                bytes += rate * (at - last) as f64;
-                points.push((busy, bytes));
-            }
-            running += count;
-            // Reset at zero, so that rounding errors do not accumulate over a long trace.
-            rate = if running == 0 { 0.0 } else { f64::max(rate + change, 0.0) };
-            last = at;
+        let (mut busy, mut bytes) = (0.0, 0.0);
+        for step in steps(&edges).filter(|step| step.count > 0 && step.until_ns > step.from_ns) {
+            busy += step.length_ns();
+            bytes += step.rate * step.length_ns();
+            points.push((busy, bytes));
         }
         Curve { points }
     }

@@ -11,3 +11,4 @@ pub(crate) mod job;
 pub(crate) mod spans;
 pub(crate) mod stage;
 pub(crate) mod steps;
+pub(crate) mod timeline;

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::Trace;
 
+use crate::monotasks::timeline::{Edge, add, steps};
 use crate::numbers::ratio;
 
 /// Minimum time at a concurrency for its rate to count.
@@ -140,17 +141,10 @@ fn counted(trace: &Trace, ix: usize, edges: &[Edge]) -> Option<Vec<(u32, f64, f6
         .then(|| found.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect())
 }
 
-/// A change of concurrency: its time, the change of the count, and the change of the rate.
-pub(crate) type Edge = (u64, i32, f64);
-
 /// Returns the edges of monotasks, given their start, end and bytes, sorted by time.
 pub(crate) fn edges(ran: &[(u64, u64, f64)]) -> Vec<Edge> {
     let mut edges = Vec::with_capacity(ran.len() * 2);
-    for (start, end, bytes) in ran.iter().filter(|(start, end, _)| end > start) {
-        let rate = bytes / (end - start) as f64;
-        edges.push((*start, 1, rate));
-        edges.push((*end, -1, -rate));
-    }
+    ran.iter().for_each(|(start, end, bytes)| add(&mut edges, (*start, *end), *bytes));
     edges.sort_unstable_by_key(|e| (e.0, e.1));
     edges
 }
@@ -181,16 +175,11 @@ pub(crate) struct ConcurrencyProfile {
 impl ConcurrencyProfile {
     /// Builds the profile from [`edges`].
     pub fn of(edges: &[Edge]) -> ConcurrencyProfile {
-        let (mut points, mut sum, mut bytes, mut running, mut rate, mut last) =
-            (Vec::new(), 0.0, 0.0, 0, 0.0, 0);
-        for &(at, count, change) in edges {
-            sum += f64::from(running) * (at - last) as f64;
-            bytes += rate * (at - last) as f64;
-            running += count;
-            // Reset at zero, so that rounding errors do not accumulate over a long trace.
-            rate = if running == 0 { 0.0 } else { f64::max(rate + change, 0.0) };
-            last = at;
-            points.push((at, sum, bytes, running, rate));
+        let (mut points, mut sum, mut bytes) = (Vec::with_capacity(edges.len() + 1), 0.0, 0.0);
+        for step in steps(edges) {
+            points.push((step.from_ns, sum, bytes, step.count, step.rate));
+            sum += f64::from(step.count) * step.length_ns();
+            bytes += step.rate * step.length_ns();
         }
         ConcurrencyProfile { points }
     }

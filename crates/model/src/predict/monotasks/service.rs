@@ -29,9 +29,10 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Phase, Trace, kind};
 
-use super::curve::{ConcurrencyProfile, Curve, Edge, ObservedRate, edges};
+use super::curve::{ConcurrencyProfile, Curve, ObservedRate, edges};
 use crate::monotasks::capacity::Capacity;
 use crate::monotasks::demand::{Demands, in_time, service, under_quota};
+use crate::monotasks::timeline::{Edge, steps};
 use crate::numbers::ratio;
 
 /// Shorter pauses do not end a busy period.
@@ -206,12 +207,7 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
 
 /// Returns the largest concurrency.
 fn peak_concurrency(edges: &[Edge]) -> u32 {
-    let mut running = 0;
-    let most = edges.iter().map(|(_, count, _)| {
-        running += count;
-        running
-    });
-    most.max().unwrap_or(1).max(1) as u32
+    steps(edges).map(|step| step.count).max().unwrap_or(1).max(1) as u32
 }
 
 /// Returns the curve and capacity of a resource that moves bytes: as set or probed, else as observed.
@@ -258,15 +254,13 @@ fn done(edges: &[Edge], slowdown: f64) -> Vec<(u64, f64)> {
         return Vec::new();
     }
     let mut points: Vec<(u64, f64)> = Vec::with_capacity(edges.len());
-    let (mut running, mut work, mut last) = (0_i32, 0.0, 0);
-    for &(at, count, _) in edges {
-        work += (at - last) as f64 * speed(slowdown, running.max(0) as u32);
-        match points.last_mut().filter(|p| p.0 == at) {
+    let mut work = 0.0;
+    for step in steps(edges) {
+        work += step.length_ns() * speed(slowdown, step.count.max(0) as u32);
+        match points.last_mut().filter(|p| p.0 == step.until_ns) {
             Some(point) => point.1 = work,
-            None => points.push((at, work)),
+            None => points.push((step.until_ns, work)),
         }
-        running += count;
-        last = at;
     }
     points
 }
