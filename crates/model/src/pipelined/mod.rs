@@ -65,17 +65,7 @@ pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     analysis.blocked = (!tasks.is_empty()).then(|| blocked::blocked(tasks.iter()));
     analysis.wall_clock = wall_clock::wall_clock(trace, &replays.schedule, &replays.tasks);
     analysis.idle = wall_clock::idle(trace, &replays.schedule, &replays.tasks);
-    let evidence = Evidence {
-        replays: &replays,
-        stages: &analysis.stages,
-        even_saves_ms: (!even_ns.is_empty()).then(|| replays.saved_ms(&replays.with_some(&even_ns))),
-        avoidable_ns: &avoidable_ns,
-        avoidable_saves_ms: match avoidable_ns.is_empty() {
-            true => 0.0,
-            false => replays.saved_ms(&replays.with_some(&avoidable_ns)),
-        },
-        wall_clock: &analysis.wall_clock,
-    };
+    let evidence = Evidence::of(&replays, &analysis.stages, &analysis.wall_clock, &even_ns, &avoidable_ns);
     analysis.tuning = tuning::tuning(trace);
     analysis.causes = causes::causes(&evidence);
     // The first cause belongs to one job if there is only one, or if one of its stages has most of the

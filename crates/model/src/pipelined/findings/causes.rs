@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Outcome, Trace, union_ns};
 
-use super::evidence::{Evidence, MIN_SAVING_SHARE, name_of};
+use super::evidence::{Evidence, MIN_SAVING_SHARE, Retries, name_of};
 use crate::analysis::{Cause, StageAnalysis};
 use crate::numbers::{ms, ratio};
 use crate::pipelined::blocked::{SHUFFLE_FILES, Without, durations_less, durations_without, measured_ms};
@@ -285,21 +285,10 @@ fn stragglers(e: &Evidence) -> Option<Candidate> {
 
 /// Returns the cost of failed attempts to jobs that succeeded.
 fn retries(e: &Evidence) -> Option<Candidate> {
-    let again = |task: &Task| e.replays.trace.stages[task.stage as usize].attempt > 0;
-    let wasted = |task: &Task| task.outcome == Outcome::Failed || again(task);
-    let all = e.replays.tasks.all.iter().enumerate();
-    let gone: Vec<(u32, u64)> = all.filter(|(_, t)| wasted(t)).map(|(ix, _)| (ix as u32, 0)).collect();
-    if gone.is_empty() {
-        return None;
-    }
-    let saved = e.replays.saved_ms(&e.replays.with_some(&gone));
-    let failed = e.replays.tasks.all.iter().filter(|t| t.outcome == Outcome::Failed).count();
+    let Retries { failed, repeated, saves_ms } = e.retries?;
     let at = locate(e, |s| s.failed_tasks as f64);
-    let text = format!(
-        "{failed} task attempts failed, and {} ran again as a result",
-        gone.len() - failed.min(gone.len())
-    );
-    Some(Candidate { cause: cause("failure", saved, at, text), certain: true })
+    let text = format!("{failed} task attempts failed, and {repeated} ran again as a result");
+    Some(Candidate { cause: cause("failure", saves_ms, at, text), certain: true })
 }
 
 /// Returns the failure cause: failed jobs, or attempts that were repeated.
@@ -317,7 +306,7 @@ fn failed_jobs(e: &Evidence) -> Option<Cause> {
         Some((place.submitted_ns, place.ended_ns))
     });
     let took = ms(union_ns(took.collect()) as f64);
-    let retried = retries(e).map_or(0.0, |w| w.cause.ms);
+    let retried = e.retries.map_or(0.0, |retries| retries.saves_ms);
     let why = first.error.as_deref().unwrap_or("reason not recorded");
     let why: String = why.lines().next().unwrap_or_default().chars().take(100).collect();
     let attempts = e.replays.tasks.all.iter().filter(|t| t.outcome == Outcome::Failed).count();
