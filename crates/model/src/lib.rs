@@ -50,6 +50,7 @@ mod compare;
 pub mod composition;
 pub mod doctor;
 mod finding;
+mod index;
 mod iterative;
 mod monotasks;
 mod numbers;

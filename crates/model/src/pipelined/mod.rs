@@ -26,6 +26,7 @@ mod wall_clock;
 use pellucid_trace::Trace;
 
 use crate::analysis::{Analysis, Skew, StageAnalysis, Stragglers};
+use crate::index::{Ix, StageIx, Table, TaskIx};
 use findings::evidence::Evidence;
 pub use findings::settings::is_known_setting;
 use findings::{advice, causes};
@@ -53,7 +54,7 @@ pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     let bounds = replays.bounds(&at_median_ns);
     drop(at_median_ns);
     for (ix, job) in analysis.jobs.iter_mut().enumerate() {
-        let of_job = job.stages.iter().flat_map(|stage| &by_stage[*stage]).map(|t| &tasks[*t as usize]);
+        let of_job = job.stages.iter().flat_map(|stage| &by_stage[StageIx::new(*stage)]).map(|t| &tasks[*t]);
         job.blocked = Some(blocked::blocked(of_job));
         job.bottleneck = bottleneck(job.blocked.as_ref());
         job.bounds = bounds.jobs.get(ix).cloned().unwrap_or_default();
@@ -104,10 +105,10 @@ pub(crate) struct SlowTasks {
     /// By stage: its stragglers, if enough tasks succeeded to tell, and its skew.
     pub stages: Vec<(Option<Stragglers>, Skew)>,
     /// See [`straggler::Judged`].
-    pub at_median_ns: Vec<(u32, u64)>,
-    pub avoidable_ns: Vec<(u32, u64)>,
+    pub at_median_ns: Vec<(TaskIx, u64)>,
+    pub avoidable_ns: Vec<(TaskIx, u64)>,
     /// See [`skew::skew`].
-    pub even_ns: Vec<(u32, u64)>,
+    pub even_ns: Vec<(TaskIx, u64)>,
 }
 
 impl SlowTasks {
@@ -131,8 +132,8 @@ impl SlowTasks {
 }
 
 /// Fills in a stage's fields from its tasks.
-fn stage(stage: &mut StageAnalysis, tasks: &[Task], of_stage: &[u32]) {
-    let of = || of_stage.iter().map(|ix| &tasks[*ix as usize]);
+fn stage(stage: &mut StageAnalysis, tasks: &Table<TaskIx, Task>, of_stage: &[TaskIx]) {
+    let of = || of_stage.iter().map(|ix| &tasks[*ix]);
     stage.tasks = of_stage.len() as u64;
     stage.failed_tasks = of().filter(|t| t.outcome == pellucid_trace::Outcome::Failed).count() as u64;
     stage.task_time_ms = (!of_stage.is_empty()).then(|| of().map(Task::duration_ms).sum());

@@ -8,6 +8,7 @@
 use super::straggler::STRAGGLER_RATIO;
 use super::task::Task;
 use crate::analysis::{Skew, SkewedPartition};
+use crate::index::{Table, TaskIx};
 use crate::numbers::{max_over_median, median};
 
 /// Multiple of the median input above which a partition is skewed.
@@ -17,9 +18,9 @@ const MAX_LISTED: usize = 5;
 
 /// Returns how uneven a stage's tasks are, and each task's duration with the work divided evenly (index,
 /// ns); the latter is empty if nothing is skewed.
-pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
-    let ended: Vec<u32> = of_stage.iter().copied().filter(|ix| all[*ix as usize].ok()).collect();
-    let tasks = || ended.iter().map(|ix| &all[*ix as usize]);
+pub(crate) fn skew(all: &Table<TaskIx, Task>, of_stage: &[TaskIx]) -> (Skew, Vec<(TaskIx, u64)>) {
+    let ended: Vec<TaskIx> = of_stage.iter().copied().filter(|ix| all[*ix].ok()).collect();
+    let tasks = || ended.iter().map(|ix| &all[*ix]);
     let mut out = Skew {
         input_bytes_max_over_median: max_over_median(tasks().filter_map(Task::in_bytes).collect()),
         output_bytes_max_over_median: max_over_median(tasks().filter_map(Task::out_bytes).collect()),
@@ -44,7 +45,7 @@ pub(crate) fn skew(all: &[Task], of_stage: &[u32]) -> (Skew, Vec<(u32, u64)>) {
         if *read > SKEW_RATIO * usual_read && *time > STRAGGLER_RATIO * usual_time && by_data {
             even.push((ix, time * mean / read));
             excess_ms += time - time * mean / read;
-            let partition = all[ended[ix] as usize].partition;
+            let partition = all[ended[ix]].partition;
             out.partitions.push(SkewedPartition {
                 partition,
                 share: read / total,

@@ -17,6 +17,7 @@ use pellucid_trace::Trace;
 use super::replay::schedule::Schedule;
 use super::task::{Part, Task};
 use crate::analysis::{Denominator, StragglerTask, Stragglers};
+use crate::index::{StageIx, Table, TaskIx};
 use crate::numbers::median;
 
 /// Multiple of the median above which a task is a straggler.
@@ -41,15 +42,15 @@ const PARTS: [(&str, &[Part]); 6] = [
 pub(crate) struct Judged {
     pub stragglers: Stragglers,
     /// Tasks slower than the median rate, each with its duration at that rate (§5.1).
-    pub at_median_ns: Vec<(u32, u64)>,
+    pub at_median_ns: Vec<(TaskIx, u64)>,
     /// Stragglers without an inherent reason (output skew or being first), in the same form.
-    pub avoidable_ns: Vec<(u32, u64)>,
+    pub avoidable_ns: Vec<(TaskIx, u64)>,
 }
 
 /// A task with the amount it read.
 #[derive(Debug, Clone, Copy)]
 struct Rated<'t> {
-    ix: u32,
+    ix: TaskIx,
     task: &'t Task,
     read: f64,
 }
@@ -63,12 +64,12 @@ impl Rated<'_> {
 /// Judges the tasks of one stage; `slow` holds the slow machines from [`slow_machines`].
 pub(crate) fn judge(
     trace: &Trace,
-    all: &[Task],
+    all: &Table<TaskIx, Task>,
     schedule: &Schedule,
-    of_stage: &[u32],
+    of_stage: &[TaskIx],
     slow: &[bool],
 ) -> Option<Judged> {
-    let ended: Vec<u32> = of_stage.iter().copied().filter(|ix| all[*ix as usize].ok()).collect();
+    let ended: Vec<TaskIx> = of_stage.iter().copied().filter(|ix| all[*ix].ok()).collect();
     if ended.len() < 2 {
         return None;
     }
@@ -116,8 +117,8 @@ pub(crate) fn judge(
 }
 
 /// Returns the amount each task read, in the best unit that is known for all.
-fn rate<'t>(all: &'t [Task], ended: &[u32]) -> (Denominator, Vec<Rated<'t>>) {
-    let tasks = || ended.iter().map(|ix| &all[*ix as usize]);
+fn rate<'t>(all: &'t Table<TaskIx, Task>, ended: &[TaskIx]) -> (Denominator, Vec<Rated<'t>>) {
+    let tasks = || ended.iter().map(|ix| &all[*ix]);
     let every = |read: fn(&Task) -> Option<f64>| tasks().all(|t| read(t).is_some_and(|r| r > 0.0));
     let denominator = if every(Task::in_bytes) {
         Denominator::Bytes
@@ -132,7 +133,7 @@ fn rate<'t>(all: &'t [Task], ended: &[u32]) -> (Denominator, Vec<Rated<'t>>) {
         Denominator::None => None,
     };
     let rated = ended.iter().map(|ix| {
-        let task = &all[*ix as usize];
+        let task = &all[*ix];
         Rated { ix: *ix, task, read: read(task).unwrap_or(1.0) }
     });
     (denominator, rated.collect())
@@ -162,8 +163,8 @@ struct Causes<'r> {
 impl<'r> Causes<'r> {
     fn of_stage(
         trace: &Trace,
-        all: &[Task],
-        of_stage: &[u32],
+        all: &Table<TaskIx, Task>,
+        of_stage: &[TaskIx],
         rated: &'r [Rated<'r>],
         straggles: &'r [usize],
         slow: &[bool],
@@ -174,7 +175,7 @@ impl<'r> Causes<'r> {
             causes.without(name, parts);
         }
         causes.output_skew();
-        let of_stage = of_stage.iter().map(|ix| &all[*ix as usize]);
+        let of_stage = of_stage.iter().map(|ix| &all[*ix]);
         let failed: BTreeSet<u32> = of_stage.filter(|t| !t.ok()).map(|t| t.partition).collect();
         causes.add("failure", true, |task| task.attempt > 0 || failed.contains(&task.partition));
         let machine = |task: &Task| trace.resources[task.resource as usize].machine as usize;
@@ -243,16 +244,22 @@ impl<'r> Causes<'r> {
 
     /// Adds the cause of tasks that started before any other task of the stage ended on their executor,
     /// and are not stragglers among such tasks.
-    fn first_task(&mut self, all: &[Task], schedule: &Schedule, of_stage: &[u32], rates: &[f64]) {
+    fn first_task(
+        &mut self,
+        all: &Table<TaskIx, Task>,
+        schedule: &Schedule,
+        of_stage: &[TaskIx],
+        rates: &[f64],
+    ) {
         self.known.insert("first_task", true);
         if self.straggles.is_empty() {
             return;
         }
         let mut first_end: BTreeMap<u32, u64> = BTreeMap::new();
         for ix in of_stage {
-            let task = &all[*ix as usize];
+            let task = &all[*ix];
             // Ends are recorded late: the task had ended when its slot was reused.
-            let ended = task.ended_ns().saturating_sub(u64::from(schedule.tasks[*ix as usize].early_ns));
+            let ended = task.ended_ns().saturating_sub(u64::from(schedule.tasks[*ix].early_ns));
             let end = first_end.entry(task.resource).or_insert(u64::MAX);
             *end = (*end).min(ended);
         }
@@ -266,11 +273,15 @@ impl<'r> Causes<'r> {
 }
 
 /// Returns for each machine whether its tasks take over 1.5 times as long as the others', stage by stage.
-pub(crate) fn slow_machines(trace: &Trace, all: &[Task], by_stage: &[Vec<u32>]) -> Vec<bool> {
+pub(crate) fn slow_machines(
+    trace: &Trace,
+    all: &Table<TaskIx, Task>,
+    by_stage: &Table<StageIx, Vec<TaskIx>>,
+) -> Vec<bool> {
     let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); trace.machines.len()];
     if ratios.len() > 1 {
         for of_stage in by_stage {
-            let ended: Vec<u32> = of_stage.iter().copied().filter(|ix| all[*ix as usize].ok()).collect();
+            let ended: Vec<TaskIx> = of_stage.iter().copied().filter(|ix| all[*ix].ok()).collect();
             let (_, rated) = rate(all, &ended);
             let rates: Vec<f64> = rated.iter().map(|r| r.rate(r.task.duration_ms())).collect();
             let Some(median) = median(rates.clone()).filter(|m| *m > 0.0) else { continue };

@@ -9,6 +9,8 @@
 
 use pellucid_trace::{Blocked, Failure, Outcome, PipelinedTask, Trace};
 
+use crate::index::{StageIx, Table, TaskIx};
+
 /// Slowest rate assumed for a store, after the first byte.
 const MIN_BYTES_PER_S: u64 = 1_000_000;
 /// Longest wait assumed for a split's first bytes: requests for footer and data to a slow object store.
@@ -150,7 +152,7 @@ fn known(value: f32) -> Option<f64> {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     /// In launch order; tasks launched together are in trace order.
-    pub all: Vec<Task>,
+    pub all: Table<TaskIx, Task>,
     /// Tasks with a part longer than the time that contains it.
     pub impossible: usize,
     /// Tasks of stages or resources that the trace does not hold.
@@ -160,7 +162,8 @@ pub(crate) struct Tasks {
 impl Tasks {
     /// Reads the tasks of `trace`.
     pub fn of(trace: &Trace) -> Tasks {
-        let mut tasks = Tasks { all: Vec::with_capacity(trace.pipelined_tasks.len()), ..Tasks::default() };
+        let mut tasks =
+            Tasks { all: Vec::with_capacity(trace.pipelined_tasks.len()).into(), ..Tasks::default() };
         for task in &trace.pipelined_tasks {
             if has_invalid_index(trace, &task) {
                 tasks.skipped += 1;
@@ -170,7 +173,7 @@ impl Tasks {
             tasks.impossible += usize::from(impossible);
             tasks.all.push(task);
         }
-        let launched = |ix: &u32| tasks.all[*ix as usize].launched_ns;
+        let launched = |ix: &u32| tasks.all[TaskIx(*ix)].launched_ns;
         let mut order: Vec<u32> = (0..tasks.all.len() as u32).collect();
         order.sort_by_key(launched);
         permute(&mut tasks.all, order);
@@ -183,12 +186,12 @@ impl Tasks {
     }
 
     /// Returns indices into `all` by stage, in launch order.
-    pub fn by_stage(&self, stages: usize) -> Vec<Vec<u32>> {
-        let mut counts = vec![0; stages];
-        self.all.iter().for_each(|task| counts[task.stage as usize] += 1);
-        let mut by_stage: Vec<Vec<u32>> = counts.into_iter().map(Vec::with_capacity).collect();
-        for (ix, task) in self.all.iter().enumerate() {
-            by_stage[task.stage as usize].push(ix as u32);
+    pub fn by_stage(&self, stages: usize) -> Table<StageIx, Vec<TaskIx>> {
+        let mut counts: Table<StageIx, usize> = Table::filled(stages, 0);
+        self.all.iter().for_each(|task| counts[StageIx(task.stage)] += 1);
+        let mut by_stage: Table<StageIx, _> = counts.iter().map(|tasks| Vec::with_capacity(*tasks)).collect();
+        for (ix, task) in self.all.rows() {
+            by_stage[StageIx(task.stage)].push(ix);
         }
         by_stage
     }

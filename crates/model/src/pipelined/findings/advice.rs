@@ -11,6 +11,7 @@ use super::causes::failures as failure;
 use super::evidence::{Evidence, MIN_SAVING_SHARE, failed, name_of};
 use super::settings::Settings;
 use crate::analysis::{Advice, StageAnalysis};
+use crate::index::{Ix, StageIx};
 use crate::numbers::ratio;
 use crate::pipelined::blocked::{SHUFFLE_FILES, Without, durations_less, measured_ms, overhead_ms};
 use crate::pipelined::replay::bounds::Replays;
@@ -131,9 +132,9 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let mut times = [r.tasks.durations_ns(), r.tasks.durations_ns()];
     let (mut found, mut key) = (Vec::new(), None);
     for stage in e.stages {
-        let of_stage = &r.schedule.by_stage[stage.id];
+        let of_stage = &r.schedule.by_stage[StageIx::new(stage.id)];
         let mean = stage.task_time_ms.unwrap_or(0.0) / (of_stage.len() as f64).max(1.0);
-        let lanes = r.schedule.stages[stage.id].as_ref().map_or(1, |s| s.lanes.len()).max(1);
+        let lanes = r.schedule.stages[StageIx::new(stage.id)].as_ref().map_or(1, |s| s.lanes.len()).max(1);
         if mean >= SHORT_MS || of_stage.len() < 2 * lanes {
             continue;
         }
@@ -141,17 +142,17 @@ fn merge(e: &Evidence, settings: &Settings) -> Option<Advice> {
             continue;
         };
         (key, found) = (Some(by), [found, vec![(stage.tasks, mean)]].concat());
-        let tasks = || of_stage.iter().map(|ix| &r.tasks.all[*ix as usize]);
+        let tasks = || of_stage.iter().map(|ix| &r.tasks.all[*ix]);
         let run = |t: &Task| t.duration_ms() - overhead_ms(t);
         let shortest = tasks().map(run).fold(f64::INFINITY, f64::min).max(0.0);
         for (times, fixed) in times.iter_mut().zip([0.0, shortest]) {
             // Each group's work lands on its first task; the other tasks lose their fixed cost.
             for group in of_stage.chunks(of_stage.len().div_ceil(lanes)) {
-                let of_group = group.iter().map(|ix| &r.tasks.all[*ix as usize]);
+                let of_group = group.iter().map(|ix| &r.tasks.all[*ix]);
                 let work: f64 = of_group.map(|t| (run(t) - fixed).max(0.0)).sum();
-                let first = &r.tasks.all[group[0] as usize];
-                group.iter().for_each(|ix| times[*ix as usize] = 0);
-                times[group[0] as usize] = ((overhead_ms(first) + fixed + work) * 1e6) as u64;
+                let first = &r.tasks.all[group[0]];
+                group.iter().for_each(|ix| times[ix.at()] = 0);
+                times[group[0].at()] = ((overhead_ms(first) + fixed + work) * 1e6) as u64;
             }
         }
     }
@@ -181,8 +182,8 @@ fn divide(e: &Evidence, settings: &Settings) -> Option<Advice> {
     let mut times = r.tasks.durations_ns();
     let mut worst: Option<&StageAnalysis> = None;
     for stage in e.stages {
-        let of_stage = &r.schedule.by_stage[stage.id];
-        let bytes: f64 = of_stage.iter().filter_map(|ix| r.tasks.all[*ix as usize].in_bytes()).sum();
+        let of_stage = &r.schedule.by_stage[StageIx::new(stage.id)];
+        let bytes: f64 = of_stage.iter().filter_map(|ix| r.tasks.all[*ix].in_bytes()).sum();
         if of_stage.is_empty()
             || of_stage.len() * 2 > slots
             || bytes < LARGE_BYTES * 2.0 * of_stage.len() as f64
@@ -191,9 +192,9 @@ fn divide(e: &Evidence, settings: &Settings) -> Option<Advice> {
         }
         let parts = (bytes / LARGE_BYTES).min(slots as f64) / of_stage.len() as f64;
         for ix in of_stage {
-            let task = &r.tasks.all[*ix as usize];
+            let task = &r.tasks.all[*ix];
             let work = task.duration_ms() - overhead_ms(task);
-            times[*ix as usize] = ((overhead_ms(task) + work / parts) * 1e6) as u64;
+            times[ix.at()] = ((overhead_ms(task) + work / parts) * 1e6) as u64;
         }
         if worst.is_none_or(|w| w.task_time_ms < stage.task_time_ms) {
             worst = Some(stage);

@@ -16,6 +16,7 @@ use pellucid_trace::{Outcome, Trace, union_ns};
 
 use super::evidence::{Evidence, MIN_SAVING_SHARE, Retries, name_of};
 use crate::analysis::{Cause, StageAnalysis};
+use crate::index::{Ix, JobIx};
 use crate::numbers::{ms, ratio};
 use crate::pipelined::blocked::{SHUFFLE_FILES, Without, durations_less, durations_without, measured_ms};
 use crate::pipelined::replay::simulate::{Change, replay};
@@ -267,11 +268,11 @@ fn skew(e: &Evidence) -> Option<Candidate> {
 fn stragglers(e: &Evidence) -> Option<Candidate> {
     let mut lost = vec![0.0; e.stages.len()];
     for (ix, ns) in e.avoidable_ns {
-        let task = &e.replays.tasks.all[*ix as usize];
+        let task = &e.replays.tasks.all[*ix];
         lost[task.stage as usize] += ms(task.duration_ns.saturating_sub(*ns) as f64);
     }
     let at = locate(e, |s| lost[s.id]);
-    let worst = e.avoidable_ns.iter().map(|(ix, _)| &e.replays.tasks.all[*ix as usize]);
+    let worst = e.avoidable_ns.iter().map(|(ix, _)| &e.replays.tasks.all[*ix]);
     let worst = worst.max_by_key(|t| t.duration_ns)?;
     let text = format!(
         "{} stragglers; the longest, partition {} of {}, took {:.1} s",
@@ -302,7 +303,7 @@ fn failed_jobs(e: &Evidence) -> Option<Cause> {
     let failed: Vec<_> = trace.job_ends.iter().filter(|end| end.outcome == Outcome::Failed).collect();
     let first = failed.first()?;
     let took = failed.iter().filter_map(|end| {
-        let place = e.replays.schedule.jobs[end.job as usize].as_ref()?;
+        let place = e.replays.schedule.jobs[JobIx(end.job)].as_ref()?;
         Some((place.submitted_ns, place.ended_ns))
     });
     let took = ms(union_ns(took.collect()) as f64);
@@ -330,7 +331,7 @@ fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
         (vec![0.0; e.stages.len()], vec![0.0; e.stages.len()], vec![0.0; e.stages.len()]);
     let mut measured = true;
     let mut usual_ns = e.replays.tasks.durations_ns();
-    e.avoidable_ns.iter().for_each(|(ix, ns)| usual_ns[*ix as usize] = *ns);
+    e.avoidable_ns.iter().for_each(|(ix, ns)| usual_ns[ix.at()] = *ns);
     for (task, usual_ns) in e.replays.tasks.all.iter().zip(usual_ns) {
         let stage = task.stage as usize;
         let excess = ms(task.duration_ns.saturating_sub(usual_ns) as f64);

@@ -3,6 +3,7 @@
 use pellucid_trace::{Outcome, Trace};
 
 use crate::analysis::{StageAnalysis, WallClock};
+use crate::index::TaskIx;
 use crate::pipelined::replay::bounds::Replays;
 use crate::pipelined::task::Task;
 
@@ -17,7 +18,7 @@ pub(crate) struct Evidence<'e> {
     /// Saving from dividing skewed work evenly; `None` where nothing is skewed.
     pub even_saves_ms: Option<f64>,
     /// Stragglers without an inherent reason, each with its duration at the median rate.
-    pub avoidable_ns: &'e [(u32, u64)],
+    pub avoidable_ns: &'e [(TaskIx, u64)],
     pub avoidable_saves_ms: f64,
     /// Attempts that failed, and those of stages that ran again; `None` if there were none.
     pub retries: Option<Retries>,
@@ -38,16 +39,16 @@ impl<'e> Evidence<'e> {
         replays: &'e Replays<'e>,
         stages: &'e [StageAnalysis],
         wall_clock: &'e WallClock,
-        even_ns: &[(u32, u64)],
-        avoidable_ns: &'e [(u32, u64)],
+        even_ns: &[(TaskIx, u64)],
+        avoidable_ns: &'e [(TaskIx, u64)],
     ) -> Evidence<'e> {
-        let saved = |replaced: &[(u32, u64)]| {
+        let saved = |replaced: &[(TaskIx, u64)]| {
             (!replaced.is_empty()).then(|| replays.saved_ms(&replays.with_some(replaced)))
         };
         let again = |task: &Task| replays.trace.stages[task.stage as usize].attempt > 0;
-        let all = replays.tasks.all.iter().zip(0..);
-        let gone = all.filter(|(t, _)| t.outcome == Outcome::Failed || again(t)).map(|(_, ix)| (ix, 0));
-        let gone: Vec<(u32, u64)> = gone.collect();
+        let all = replays.tasks.all.rows();
+        let gone = all.filter(|(_, t)| t.outcome == Outcome::Failed || again(t)).map(|(ix, _)| (ix, 0));
+        let gone: Vec<(TaskIx, u64)> = gone.collect();
         let failed = replays.tasks.all.iter().filter(|t| t.outcome == Outcome::Failed).count();
         let retries = |saves_ms| Retries { failed, repeated: gone.len() - failed, saves_ms };
         Evidence {

@@ -13,6 +13,7 @@ use pellucid_trace::{Trace, union_ns};
 use super::schedule::Schedule;
 use super::simulate::{Change, Replayed, replay};
 use crate::analysis::{Bound, ReplayError};
+use crate::index::{Ix, TaskIx};
 use crate::numbers::{self, ms};
 use crate::pipelined::blocked::{Without, durations_without};
 use crate::pipelined::task::Tasks;
@@ -45,9 +46,9 @@ impl<'t> Replays<'t> {
     }
 
     /// Replays with the durations of some tasks replaced.
-    pub fn with_some(&self, replaced: &[(u32, u64)]) -> Replayed {
+    pub fn with_some(&self, replaced: &[(TaskIx, u64)]) -> Replayed {
         let mut durations = self.tasks.durations_ns();
-        replaced.iter().for_each(|(ix, ns)| durations[*ix as usize] = *ns);
+        replaced.iter().for_each(|(ix, ns)| durations[ix.at()] = *ns);
         self.with(&durations)
     }
 
@@ -87,7 +88,7 @@ impl<'t> Replays<'t> {
     }
 
     /// Returns the bounds of all jobs together and of each: the best case and the certain gain.
-    pub fn bounds(&self, at_median_ns: &[(u32, u64)]) -> Bounds {
+    pub fn bounds(&self, at_median_ns: &[(TaskIx, u64)]) -> Bounds {
         let mut out = Bounds::default();
         let blocked = [("no_disk", Without::Disk), ("no_network", Without::Network), ("no_gc", Without::Gc)];
         for (name, without) in blocked {
@@ -128,7 +129,9 @@ impl<'t> Replays<'t> {
             bound(self.measured_ms, self.unchanged.jobs_ms(), best.jobs_ms(), sure.map(Replayed::jobs_ms));
         out.whole.extend(whole.map(|bound| (name, bound)));
         out.jobs.resize(self.schedule.jobs.len(), BTreeMap::new());
-        for (ix, (of_job, place)) in out.jobs.iter_mut().zip(&self.schedule.jobs).enumerate() {
+        for (ix, (of_job, place)) in
+            self.schedule.jobs.indices().zip(out.jobs.iter_mut().zip(&self.schedule.jobs))
+        {
             let Some(place) = place else { continue };
             let took =
                 |replayed: &Replayed| replayed.jobs[ix].map_or(0.0, |(from, to)| ms((to - from) as f64));

@@ -16,13 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pellucid_trace::Trace;
 
+use crate::index::{Ix, JobIx, SlotIx, StageIx, Table, TaskIx};
 use crate::pipelined::task::Tasks;
 
 /// Maximum delay from a slot's reuse to the recorded end of its previous task, where the number of slots
 /// is unknown.
 const MAX_RECORDING_DELAY_NS: u64 = 100_000_000;
-/// Marks an absent task or slot.
-const NONE: u32 = u32::MAX;
 /// Marks a slot's first task of a stage: its gap is the lane's.
 pub(crate) const FIRST: u64 = u64::MAX;
 
@@ -34,25 +33,27 @@ pub(crate) struct Place {
     /// Time from its slot's reuse to its recorded end: the driver learns of an end and offers the slot before
     /// it records the time.
     pub early_ns: u32,
-    pub stage: u32,
+    pub stage: StageIx,
 }
+
+/// The last job submitted before an executor arrived, and the delay after it; `None` if it was present
+/// from the start.
+pub(crate) type Arrival = Option<(JobIx, u64)>;
 
 /// A slot of an executor.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     /// The executor: index of its resource in the trace.
     pub resource: u32,
-    /// The last job submitted before the executor arrived, and the delay after it; `None` if it was
-    /// present from the start.
-    pub added: Option<(u32, u64)>,
-    /// The same for the executor's removal.
-    pub removed: Option<(u32, u64)>,
+    pub added: Arrival,
+    /// The last job submitted before the executor's removal, and the delay after it.
+    pub removed: Option<(JobIx, u64)>,
 }
 
 /// A slot's part in a stage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lane {
-    pub slot: u32,
+    pub slot: SlotIx,
     /// Gap before the slot's first task of the stage.
     pub first_gap_ns: u64,
 }
@@ -60,11 +61,11 @@ pub(crate) struct Lane {
 /// A stage's place.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StagePlace {
-    pub job: u32,
+    pub job: JobIx,
     pub submitted_ns: u64,
     pub ended_ns: u64,
     /// Stages of the job that it waits for.
-    pub after: Vec<u32>,
+    pub after: Vec<StageIx>,
     /// Time from the end of the last of those (or the job's submission) to its submission.
     pub gap_ns: u64,
     /// Number of tasks that its end waited for.
@@ -83,7 +84,7 @@ pub(crate) struct JobPlace {
     pub submitted_ns: u64,
     pub ended_ns: u64,
     /// The job that had ended last when it was submitted, and the time between.
-    pub after: Option<(u32, u64)>,
+    pub after: Option<(JobIx, u64)>,
     /// Number of stages that its end waited for.
     pub needed: u32,
     /// Time from the end of the last of those to its own end.
@@ -94,20 +95,19 @@ pub(crate) struct JobPlace {
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     /// By index in the trace; `None` where only the submission is known.
-    pub jobs: Vec<Option<JobPlace>>,
-    pub stages: Vec<Option<StagePlace>>,
-    pub slots: Vec<Slot>,
-    /// By index in [`Tasks::all`].
-    pub tasks: Vec<Place>,
+    pub jobs: Table<JobIx, Option<JobPlace>>,
+    pub stages: Table<StageIx, Option<StagePlace>>,
+    pub slots: Table<SlotIx, Slot>,
+    pub tasks: Table<TaskIx, Place>,
     /// Tasks by stage, in launch order.
-    pub by_stage: Vec<Vec<u32>>,
+    pub by_stage: Table<StageIx, Vec<TaskIx>>,
     /// The attempt that repeats or copies each task, by the task.
-    pub repeats: BTreeMap<u32, u32>,
+    pub repeats: BTreeMap<TaskIx, TaskIx>,
     /// Those attempts, each with the time from the first one's launch to its own if it did not wait for
     /// its end.
-    pub retry_delays: BTreeMap<u32, Option<u64>>,
+    pub retry_delays: BTreeMap<TaskIx, Option<u64>>,
     /// Tasks that their stage's end did not wait for.
-    pub unneeded: BTreeSet<u32>,
+    pub unneeded: BTreeSet<TaskIx>,
 }
 
 impl Schedule {
@@ -124,55 +124,57 @@ impl Schedule {
     /// Assigns every task to a slot of its executor, and computes the gaps.
     fn place(&mut self, trace: &Trace, tasks: &Tasks) {
         let submissions = self.submissions();
-        let mut free: BTreeMap<u32, BTreeSet<(u64, u32)>> = BTreeMap::new();
-        let mut on_slot: Vec<u32> = Vec::new();
-        let mut previous: BTreeMap<(u32, u32), u32> = BTreeMap::new();
-        let mut lanes: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); self.stages.len()];
+        let mut free: BTreeMap<u32, BTreeSet<(u64, SlotIx)>> = BTreeMap::new();
+        let mut on_slot: Table<SlotIx, Option<TaskIx>> = Table::default();
+        let mut previous: BTreeMap<(u32, u32), TaskIx> = BTreeMap::new();
+        let mut lanes: Table<StageIx, BTreeMap<SlotIx, u64>> =
+            Table::filled(self.stages.len(), BTreeMap::new());
         let repeated = repeated(tasks);
-        self.tasks.reserve_exact(tasks.all.len());
-        for (ix, task) in tasks.all.iter().enumerate() {
+        self.tasks = Vec::with_capacity(tasks.all.len()).into();
+        for (ix, task) in tasks.all.rows() {
             let slots = free.entry(task.resource).or_default();
             let executor = &trace.resources[task.resource as usize];
             let (freed, slot) = take(slots, task.launched_ns, executor.capacity).unwrap_or_else(|| {
-                self.slots.push(slot(trace, task.resource, &submissions));
-                on_slot.push(NONE);
-                (executor.added_ns.unwrap_or(0), self.slots.len() as u32 - 1)
+                on_slot.push(None);
+                let slot = self.slots.push(slot(trace, task.resource, &submissions));
+                (executor.added_ns.unwrap_or(0), slot)
             });
             slots.insert((task.ended_ns(), slot));
-            let before = std::mem::replace(&mut on_slot[slot as usize], ix as u32);
-            if let Some(before) = self.tasks.get_mut(before as usize) {
-                before.early_ns = freed.saturating_sub(task.launched_ns).min(u64::from(NONE)) as u32;
+            if let Some(before) = on_slot[slot].replace(ix) {
+                let early_ns = freed.saturating_sub(task.launched_ns).min(u64::from(u32::MAX));
+                self.tasks[before].early_ns = early_ns as u32;
             }
-            let stage = self.stages[task.stage as usize].as_ref();
+            let stage = self.stages[StageIx(task.stage)].as_ref();
             let (submitted, until) = stage.map_or((0, 0), |s| (s.submitted_ns, s.ended_ns));
             if task.ended_ns() > until {
-                self.unneeded.insert(ix as u32);
+                self.unneeded.insert(ix);
             }
             let mut earliest = freed.max(submitted);
             let key = (task.stage, task.partition);
             if let Some(previous) = previous.get(&key) {
-                let before = &tasks.all[*previous as usize];
+                let before = &tasks.all[*previous];
                 let waited = before.ended_ns() <= task.launched_ns;
                 if waited {
                     earliest = earliest.max(before.ended_ns());
                 }
-                self.repeats.insert(*previous, ix as u32);
-                self.retry_delays.insert(ix as u32, (!waited).then(|| task.launched_ns - before.launched_ns));
+                self.repeats.insert(*previous, ix);
+                self.retry_delays.insert(ix, (!waited).then(|| task.launched_ns - before.launched_ns));
             }
             if repeated.contains(&key) {
-                previous.insert(key, ix as u32);
+                previous.insert(key, ix);
             }
             let mut gap_ns = task.launched_ns.saturating_sub(earliest).min(FIRST - 1);
-            if let Entry::Vacant(lane) = lanes[task.stage as usize].entry(slot) {
+            if let Entry::Vacant(lane) = lanes[StageIx(task.stage)].entry(slot) {
                 lane.insert(std::mem::replace(&mut gap_ns, FIRST));
             }
-            self.tasks.push(Place { gap_ns, early_ns: 0, stage: task.stage });
+            self.tasks.push(Place { gap_ns, early_ns: 0, stage: StageIx(task.stage) });
         }
-        for (ix, lanes) in lanes.into_iter().enumerate() {
+        for (ix, lanes) in lanes.rows() {
             let Some(stage) = &mut self.stages[ix] else { continue };
-            let lanes = lanes.into_iter().map(|(slot, first_gap_ns)| Lane { slot, first_gap_ns });
+            let lanes =
+                lanes.iter().map(|(slot, first_gap_ns)| Lane { slot: *slot, first_gap_ns: *first_gap_ns });
             stage.lanes = lanes.collect();
-            let gaps = self.by_stage[ix].iter().map(|task| self.tasks[*task as usize].gap_ns);
+            let gaps = self.by_stage[ix].iter().map(|task| self.tasks[*task].gap_ns);
             let mut gaps: Vec<u64> = gaps.filter(|gap_ns| *gap_ns != FIRST).collect();
             let middle = gaps.len() / 2;
             stage.usual_gap_ns = if gaps.is_empty() { 0 } else { *gaps.select_nth_unstable(middle).1 };
@@ -180,21 +182,20 @@ impl Schedule {
     }
 
     /// Returns the stage of a task.
-    pub fn stage_of(&self, task: u32) -> u32 {
-        self.tasks[task as usize].stage
+    pub fn stage_of(&self, task: TaskIx) -> StageIx {
+        self.tasks[task].stage
     }
 
     /// Returns the jobs' submission times, in order.
-    fn submissions(&self) -> Vec<(u64, u32)> {
-        let jobs = self.jobs.iter().enumerate();
-        let mut out: Vec<_> =
-            jobs.filter_map(|(ix, job)| Some((job.as_ref()?.submitted_ns, ix as u32))).collect();
+    fn submissions(&self) -> Vec<(u64, JobIx)> {
+        let jobs = self.jobs.rows();
+        let mut out: Vec<_> = jobs.filter_map(|(ix, job)| Some((job.as_ref()?.submitted_ns, ix))).collect();
         out.sort_unstable();
         out
     }
 }
 
-fn slot(trace: &Trace, resource: u32, submissions: &[(u64, u32)]) -> Slot {
+fn slot(trace: &Trace, resource: u32, submissions: &[(u64, JobIx)]) -> Slot {
     let executor = &trace.resources[resource as usize];
     let anchored = |at: u64| {
         let earlier = submissions.partition_point(|(submitted, _)| *submitted <= at);
@@ -210,13 +211,13 @@ fn slot(trace: &Trace, resource: u32, submissions: &[(u64, u32)]) -> Slot {
 
 /// Takes the slot that became free last before `at`, which leaves the smallest gap. If none is free and
 /// the executor has no more, takes the one that is free next: its task's end was recorded late.
-fn take(slots: &mut BTreeSet<(u64, u32)>, at: u64, capacity: Option<f64>) -> Option<(u64, u32)> {
+fn take(slots: &mut BTreeSet<(u64, SlotIx)>, at: u64, capacity: Option<f64>) -> Option<(u64, SlotIx)> {
     let late = match capacity {
         Some(capacity) if slots.len() as f64 >= capacity => u64::MAX,
         Some(_) => 0,
         None => MAX_RECORDING_DELAY_NS,
     };
-    let free = slots.range(..=(at, NONE)).next_back();
+    let free = slots.range(..=(at, SlotIx(u32::MAX))).next_back();
     let next = || slots.first().filter(|(freed, _)| freed - at <= late);
     let taken = *free.or_else(next)?;
     slots.remove(&taken);
@@ -229,14 +230,18 @@ fn repeated(tasks: &Tasks) -> BTreeSet<(u32, u32)> {
     again.map(|t| (t.stage, t.partition)).collect()
 }
 
-fn stages(trace: &Trace, tasks: &Tasks, by_stage: &[Vec<u32>]) -> Vec<Option<StagePlace>> {
+fn stages(
+    trace: &Trace,
+    tasks: &Tasks,
+    by_stage: &Table<StageIx, Vec<TaskIx>>,
+) -> Table<StageIx, Option<StagePlace>> {
     let mut ended: Vec<Option<u64>> = vec![None; trace.stages.len()];
     for end in &trace.stage_ends {
         ended[end.stage as usize] = Some(end.ended_ns);
     }
-    let mut out: Vec<Option<StagePlace>> = Vec::with_capacity(trace.stages.len());
+    let mut out: Table<StageIx, Option<StagePlace>> = Table::default();
     for (ix, stage) in trace.stages.iter().enumerate() {
-        let of_stage = by_stage[ix].iter().map(|t| &tasks.all[*t as usize]);
+        let of_stage = by_stage[StageIx::new(ix)].iter().map(|t| &tasks.all[*t]);
         let last = of_stage.clone().map(|t| t.ended_ns()).max();
         let first = of_stage.clone().map(|t| t.launched_ns).min();
         let Some(ended_ns) = ended[ix].or(last) else {
@@ -251,18 +256,18 @@ fn stages(trace: &Trace, tasks: &Tasks, by_stage: &[Vec<u32>]) -> Vec<Option<Sta
         let needed = of_stage.clone().filter(|t| t.ended_ns() <= ended_ns).count() as u32;
         let last_needed = of_stage.map(|t| t.ended_ns()).filter(|end| *end <= ended_ns).max();
         // A repeated stage waits for the failed one, others for their parents.
-        let mut after: Vec<u32> = match stage.attempt {
-            0 => stage.after.clone(),
-            _ => (0..ix as u32).collect(),
+        let mut after: Vec<StageIx> = match stage.attempt {
+            0 => stage.after.iter().copied().map(StageIx).collect(),
+            _ => out.indices().collect(),
         };
         after.retain(|other| {
-            let ended = out.get(*other as usize).and_then(|o| Some(o.as_ref()?.ended_ns));
-            trace.stages[*other as usize].job == stage.job && ended.is_some_and(|ended| ended <= submitted_ns)
+            let ended = out.get(*other).and_then(|o| Some(o.as_ref()?.ended_ns));
+            trace.stages[other.at()].job == stage.job && ended.is_some_and(|ended| ended <= submitted_ns)
         });
         let job_submitted = trace.jobs.get(stage.job as usize).map_or(0, |job| job.submitted_ns);
-        let waited = after.iter().filter_map(|o| Some(out[*o as usize].as_ref()?.ended_ns)).max();
+        let waited = after.iter().filter_map(|o| Some(out[*o].as_ref()?.ended_ns)).max();
         out.push(Some(StagePlace {
-            job: stage.job,
+            job: JobIx(stage.job),
             submitted_ns,
             ended_ns: ended_ns.max(submitted_ns),
             gap_ns: submitted_ns.saturating_sub(waited.unwrap_or(job_submitted)),
@@ -275,23 +280,24 @@ fn stages(trace: &Trace, tasks: &Tasks, by_stage: &[Vec<u32>]) -> Vec<Option<Sta
     out
 }
 
-fn jobs(trace: &Trace, stages: &[Option<StagePlace>]) -> Vec<Option<JobPlace>> {
+fn jobs(trace: &Trace, stages: &Table<StageIx, Option<StagePlace>>) -> Table<JobIx, Option<JobPlace>> {
     let mut ended: Vec<Option<u64>> = vec![None; trace.jobs.len()];
     for end in &trace.job_ends {
         ended[end.job as usize] = Some(end.ended_ns);
     }
-    let mut ends: Vec<Vec<u64>> = vec![Vec::new(); trace.jobs.len()];
+    let mut ends: Table<JobIx, Vec<u64>> = Table::filled(trace.jobs.len(), Vec::new());
     for stage in stages.iter().flatten() {
-        ends.get_mut(stage.job as usize).into_iter().for_each(|of_job| of_job.push(stage.ended_ns));
+        ends.get_mut(stage.job).into_iter().for_each(|of_job| of_job.push(stage.ended_ns));
     }
-    let mut out: Vec<Option<JobPlace>> = trace
+    let mut out: Table<JobIx, Option<JobPlace>> = trace
         .jobs
         .iter()
         .enumerate()
         .map(|(ix, job)| {
-            let last = ends[ix].iter().copied().max();
+            let ends = &ends[JobIx::new(ix)];
+            let last = ends.iter().copied().max();
             let ended_ns = ended[ix].or(last)?.max(job.submitted_ns);
-            let needed = ends[ix].iter().copied().filter(|end| *end <= ended_ns);
+            let needed = ends.iter().copied().filter(|end| *end <= ended_ns);
             let last_needed = needed.clone().max();
             Some(JobPlace {
                 submitted_ns: job.submitted_ns,
@@ -305,14 +311,14 @@ fn jobs(trace: &Trace, stages: &[Option<StagePlace>]) -> Vec<Option<JobPlace>> {
         .collect();
     // The driver continues when a job ends, so each job follows the one that ended last before it. The
     // order of submission and index prevents two jobs of zero length from waiting for each other.
-    let mut order: Vec<(u64, usize)> = Vec::new();
-    order.extend(out.iter().enumerate().filter_map(|(ix, job)| Some((job.as_ref()?.submitted_ns, ix))));
+    let mut order: Vec<(u64, JobIx)> = Vec::new();
+    order.extend(out.rows().filter_map(|(ix, job)| Some((job.as_ref()?.submitted_ns, ix))));
     order.sort_unstable();
-    let mut by_end: BTreeSet<(u64, usize)> = BTreeSet::new();
+    let mut by_end: BTreeSet<(u64, JobIx)> = BTreeSet::new();
     for (submitted, ix) in order {
-        let last = by_end.range(..=(submitted, usize::MAX)).next_back().copied();
+        let last = by_end.range(..=(submitted, JobIx(u32::MAX))).next_back().copied();
         if let Some(job) = &mut out[ix] {
-            job.after = last.map(|(end, before)| (before as u32, submitted - end));
+            job.after = last.map(|(end, before)| (before, submitted - end));
             by_end.insert((job.ended_ns, ix));
         }
     }

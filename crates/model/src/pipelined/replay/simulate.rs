@@ -16,7 +16,8 @@ use std::collections::{BTreeSet, BinaryHeap};
 use pellucid_trace::union_ns;
 
 use super::allocation::{DynamicAllocation, Executors};
-use super::schedule::{FIRST, Lane, Schedule, StagePlace};
+use super::schedule::{Arrival, FIRST, Lane, Schedule, StagePlace};
+use crate::index::{ExecutorIx, Ix, JobIx, SlotIx, StageIx, Table, TaskIx};
 use crate::numbers::ms;
 
 /// The slots that a stage's tasks may use.
@@ -24,9 +25,8 @@ use crate::numbers::ms;
 pub(crate) enum Slots<'a> {
     /// The slots that they used.
     Recorded,
-    /// All of these slots. Each has the job whose submission precedes its arrival, and the delay after
-    /// it.
-    Open(&'a [Option<(u32, u64)>]),
+    /// All of these slots.
+    Open(&'a Table<SlotIx, Arrival>),
 }
 
 /// Differences from the recorded run.
@@ -53,9 +53,9 @@ impl<'a> Change<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Replayed {
     /// Submission and end by job; `None` if they are unknown.
-    pub jobs: Vec<Option<(u64, u64)>>,
+    pub jobs: Table<JobIx, Option<(u64, u64)>>,
     /// Submission and end by stage.
-    pub stages: Vec<Option<(u64, u64)>>,
+    pub stages: Table<StageIx, Option<(u64, u64)>>,
     /// Number of jobs that ended.
     pub ended: usize,
     /// Total time that slots were present until the last job ended; with [`DynamicAllocation`] only.
@@ -71,18 +71,18 @@ impl Replayed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    JobSubmitted(u32),
-    StageSubmitted(u32),
-    SlotAdded(u32),
-    SlotRemoved(u32),
+    JobSubmitted(JobIx),
+    StageSubmitted(StageIx),
+    SlotAdded(SlotIx),
+    SlotRemoved(SlotIx),
     /// A task ended and its slot is free. Most do both at once, and one event costs half as much as two.
-    Ended(u32, u32),
-    SlotFreed(u32),
-    TaskEnded(u32),
-    Repeat(u32),
-    CheckIdle(u32),
-    StageEnded(u32),
-    JobEnded(u32),
+    Ended(TaskIx, SlotIx),
+    SlotFreed(SlotIx),
+    TaskEnded(TaskIx),
+    Repeat(TaskIx),
+    CheckIdle(ExecutorIx),
+    StageEnded(StageIx),
+    JobEnded(JobIx),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -92,7 +92,7 @@ struct StageState {
     /// Position in the stage's tasks up to which all first attempts were launched.
     next: usize,
     /// Repeated attempts that may start.
-    repeats: BTreeSet<u32>,
+    repeats: BTreeSet<TaskIx>,
     launched: usize,
     started: Vec<bool>,
 }
@@ -111,17 +111,17 @@ struct Replay<'a> {
     change: Change<'a>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     seen: u64,
-    stages: Vec<StageState>,
-    active: Vec<u32>,
-    slots: Vec<SlotState>,
-    jobs_needed: Vec<u32>,
+    stages: Table<StageIx, StageState>,
+    active: Vec<StageIx>,
+    slots: Table<SlotIx, SlotState>,
+    jobs_needed: Table<JobIx, u32>,
     /// Number of jobs that will end.
     jobs_known: usize,
-    stages_of: Vec<Vec<u32>>,
-    followers: Vec<Vec<u32>>,
-    children: Vec<Vec<u32>>,
-    additions: Vec<Vec<(u32, u64)>>,
-    removals: Vec<Vec<(u32, u64)>>,
+    stages_of: Table<JobIx, Vec<StageIx>>,
+    followers: Table<JobIx, Vec<JobIx>>,
+    children: Table<StageIx, Vec<StageIx>>,
+    additions: Table<JobIx, Vec<(SlotIx, u64)>>,
+    removals: Table<JobIx, Vec<(SlotIx, u64)>>,
     executors: Executors<'a>,
     out: Replayed,
 }
@@ -143,34 +143,38 @@ impl<'a> Replay<'a> {
             change,
             events: BinaryHeap::new(),
             seen: 0,
-            stages: vec![StageState::default(); stages],
+            stages: Table::filled(stages, StageState::default()),
             active: Vec::new(),
-            slots: Vec::new(),
-            jobs_needed: vec![0; jobs],
+            slots: Table::default(),
+            jobs_needed: Table::filled(jobs, 0),
             jobs_known: schedule.jobs.iter().flatten().count(),
-            stages_of: vec![Vec::new(); jobs],
-            followers: vec![Vec::new(); jobs],
-            children: vec![Vec::new(); stages],
-            additions: vec![Vec::new(); jobs],
-            removals: vec![Vec::new(); jobs],
+            stages_of: Table::filled(jobs, Vec::new()),
+            followers: Table::filled(jobs, Vec::new()),
+            children: Table::filled(stages, Vec::new()),
+            additions: Table::filled(jobs, Vec::new()),
+            removals: Table::filled(jobs, Vec::new()),
             executors: Executors::of(change.idle),
-            out: Replayed { jobs: vec![None; jobs], stages: vec![None; stages], ..Replayed::default() },
+            out: Replayed {
+                jobs: Table::filled(jobs, None),
+                stages: Table::filled(stages, None),
+                ..Replayed::default()
+            },
         };
         replay.link_slots();
-        for (ix, stage) in schedule.stages.iter().enumerate() {
+        for (ix, stage) in schedule.stages.rows() {
             let Some(stage) = stage else { continue };
             let state = &mut replay.stages[ix];
             (state.waits_for, state.needed) = (stage.after.len() as u32, stage.needed);
             state.started = vec![false; stage.lanes.len()];
-            stage.after.iter().for_each(|parent| replay.children[*parent as usize].push(ix as u32));
-            replay.stages_of.get_mut(stage.job as usize).into_iter().for_each(|of| of.push(ix as u32));
+            stage.after.iter().for_each(|parent| replay.children[*parent].push(ix));
+            replay.stages_of.get_mut(stage.job).into_iter().for_each(|of| of.push(ix));
         }
-        for (ix, job) in schedule.jobs.iter().enumerate() {
+        for (ix, job) in schedule.jobs.rows() {
             let Some(job) = job else { continue };
             replay.jobs_needed[ix] = job.needed;
             match job.after {
-                Some((before, _)) => replay.followers[before as usize].push(ix as u32),
-                None => replay.push(job.submitted_ns, Event::JobSubmitted(ix as u32)),
+                Some((before, _)) => replay.followers[before].push(ix),
+                None => replay.push(job.submitted_ns, Event::JobSubmitted(ix)),
             }
         }
         replay
@@ -179,25 +183,25 @@ impl<'a> Replay<'a> {
     fn link_slots(&mut self) {
         let jobs = self.schedule.jobs.iter().flatten();
         let first = jobs.map(|job| job.submitted_ns).min().unwrap_or(0);
-        let recorded: Vec<_>;
+        let recorded: Table<SlotIx, Arrival>;
         let added = match self.change.slots {
             Slots::Open(added) => added,
             Slots::Recorded => {
-                recorded = self.schedule.slots.iter().map(|s| s.added).collect::<Vec<_>>();
-                for (ix, slot) in self.schedule.slots.iter().enumerate() {
+                recorded = self.schedule.slots.iter().map(|s| s.added).collect();
+                for (ix, slot) in self.schedule.slots.rows() {
                     if let Some((job, after)) = slot.removed {
-                        self.removals[job as usize].push((ix as u32, after));
+                        self.removals[job].push((ix, after));
                     }
                 }
                 &recorded
             }
         };
-        for (ix, added) in added.iter().enumerate() {
+        for (ix, added) in added.rows() {
             self.slots.push(if added.is_some() { SlotState::Away } else { SlotState::Free });
             match added {
-                Some((job, after)) => self.additions[*job as usize].push((ix as u32, *after)),
+                Some((job, after)) => self.additions[*job].push((ix, *after)),
                 None => {
-                    let idle = self.executors.arrive(first, ix as u32);
+                    let idle = self.executors.arrive(first, ix);
                     idle.into_iter().for_each(|(at, executor)| self.push(at, Event::CheckIdle(executor)));
                 }
             }
@@ -218,8 +222,8 @@ impl<'a> Replay<'a> {
                 self.handle(now, event);
             }
             // Removed executors may leave tasks that no slot can run. Bring them back once per stall.
-            let gone: Vec<u32> =
-                (0..self.slots.len() as u32).filter(|s| self.slots[*s as usize] == SlotState::Away).collect();
+            let gone: Vec<SlotIx> =
+                self.slots.indices().filter(|slot| self.slots[*slot] == SlotState::Away).collect();
             let launched: usize = self.stages.iter().map(|stage| stage.launched).sum();
             if self.active.is_empty() || gone.is_empty() || restored_at.replace(launched) == Some(launched) {
                 break;
@@ -233,15 +237,15 @@ impl<'a> Replay<'a> {
             Event::JobSubmitted(job) => self.job_submitted(now, job),
             Event::StageSubmitted(stage) => self.stage_submitted(now, stage),
             Event::SlotAdded(slot) => {
-                if self.slots[slot as usize] == SlotState::Away {
-                    self.slots[slot as usize] = SlotState::Free;
+                if self.slots[slot] == SlotState::Away {
+                    self.slots[slot] = SlotState::Free;
                     let idle = self.executors.arrive(now, slot);
                     self.offer(now, slot);
                     idle.into_iter().for_each(|(at, executor)| self.push(at, Event::CheckIdle(executor)));
                 }
             }
             Event::SlotRemoved(slot) => {
-                let state = &mut self.slots[slot as usize];
+                let state = &mut self.slots[slot];
                 *state = if *state == SlotState::Busy { SlotState::Leaving } else { SlotState::Away };
             }
             // The end comes first: the task's next attempt may take its slot.
@@ -256,7 +260,7 @@ impl<'a> Replay<'a> {
             Event::CheckIdle(_) if self.out.ended == self.jobs_known => {}
             Event::CheckIdle(executor) => {
                 for slot in self.executors.remove_if_idle(now, executor) {
-                    self.slots[slot as usize] = SlotState::Away;
+                    self.slots[slot] = SlotState::Away;
                 }
             }
             Event::StageEnded(stage) => self.stage_ended(now, stage),
@@ -264,47 +268,47 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn job_submitted(&mut self, now: u64, job: u32) {
-        let Some(place) = &self.schedule.jobs[job as usize] else { return };
-        self.out.jobs[job as usize] = Some((now, now));
-        for (slot, after) in std::mem::take(&mut self.additions[job as usize]) {
+    fn job_submitted(&mut self, now: u64, job: JobIx) {
+        let Some(place) = &self.schedule.jobs[job] else { return };
+        self.out.jobs[job] = Some((now, now));
+        for (slot, after) in std::mem::take(&mut self.additions[job]) {
             self.push(now + after, Event::SlotAdded(slot));
         }
-        for (slot, after) in std::mem::take(&mut self.removals[job as usize]) {
+        for (slot, after) in std::mem::take(&mut self.removals[job]) {
             self.push(now + after, Event::SlotRemoved(slot));
         }
         if place.needed == 0 {
             self.push(now + place.tail_ns, Event::JobEnded(job));
         }
-        for stage in std::mem::take(&mut self.stages_of[job as usize]) {
-            let Some(of_stage) = &self.schedule.stages[stage as usize] else { continue };
+        for stage in std::mem::take(&mut self.stages_of[job]) {
+            let Some(of_stage) = &self.schedule.stages[stage] else { continue };
             if of_stage.after.is_empty() {
                 self.push(now + of_stage.gap_ns, Event::StageSubmitted(stage));
             }
         }
     }
 
-    fn stage_submitted(&mut self, now: u64, stage: u32) {
-        let Some(place) = &self.schedule.stages[stage as usize] else { return };
-        self.out.stages[stage as usize] = Some((now, now));
+    fn stage_submitted(&mut self, now: u64, stage: StageIx) {
+        let Some(place) = &self.schedule.stages[stage] else { return };
+        self.out.stages[stage] = Some((now, now));
         if place.needed == 0 {
             self.push(now + place.tail_ns, Event::StageEnded(stage));
         }
-        if self.schedule.by_stage[stage as usize].is_empty() {
+        if self.schedule.by_stage[stage].is_empty() {
             return;
         }
         self.active.push(stage);
-        let mut order: Vec<(u64, u32)> = match self.change.slots {
+        let mut order: Vec<(u64, SlotIx)> = match self.change.slots {
             Slots::Recorded => place.lanes.iter().map(|lane| (lane.first_gap_ns, lane.slot)).collect(),
-            Slots::Open(slots) => (0..slots.len() as u32).map(|slot| (0, slot)).collect(),
+            Slots::Open(slots) => slots.indices().map(|slot| (0, slot)).collect(),
         };
         order.sort_unstable();
         for (_, slot) in order {
-            if self.slots[slot as usize] == SlotState::Free && !self.offer(now, slot) {
+            if self.slots[slot] == SlotState::Free && !self.offer(now, slot) {
                 break;
             }
         }
-        let waiting = self.schedule.by_stage[stage as usize].len() - self.stages[stage as usize].launched;
+        let waiting = self.schedule.by_stage[stage].len() - self.stages[stage].launched;
         let requested = self.executors.request(now, waiting);
         if let Some((at, slots)) = requested {
             slots.into_iter().for_each(|slot| self.push(at, Event::SlotAdded(slot)));
@@ -312,10 +316,10 @@ impl<'a> Replay<'a> {
     }
 
     /// Starts a task on a free slot; returns false if it has none to run.
-    fn offer(&mut self, now: u64, slot: u32) -> bool {
-        let mut best: Option<(u32, u32, usize)> = None;
+    fn offer(&mut self, now: u64, slot: SlotIx) -> bool {
+        let mut best: Option<(TaskIx, StageIx, usize)> = None;
         for stage in &self.active {
-            let Some(place) = &self.schedule.stages[*stage as usize] else { continue };
+            let Some(place) = &self.schedule.stages[*stage] else { continue };
             let Some(lane) = self.lane(place, slot) else { continue };
             let Some(task) = self.candidate(*stage) else { continue };
             if best.is_none_or(|(first, ..)| task < first) {
@@ -328,7 +332,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Returns the slot's lane in the stage.
-    fn lane(&self, place: &StagePlace, slot: u32) -> Option<usize> {
+    fn lane(&self, place: &StagePlace, slot: SlotIx) -> Option<usize> {
         match self.change.slots {
             Slots::Recorded => place.lanes.binary_search_by_key(&slot, |lane: &Lane| lane.slot).ok(),
             Slots::Open(_) => Some(usize::MAX),
@@ -336,16 +340,16 @@ impl<'a> Replay<'a> {
     }
 
     /// Returns the stage's next task.
-    fn candidate(&self, stage: u32) -> Option<u32> {
-        let state = &self.stages[stage as usize];
-        let first = self.schedule.by_stage[stage as usize].get(state.next).copied();
+    fn candidate(&self, stage: StageIx) -> Option<TaskIx> {
+        let state = &self.stages[stage];
+        let first = self.schedule.by_stage[stage].get(state.next).copied();
         first.into_iter().chain(state.repeats.first().copied()).min()
     }
 
-    fn launch(&mut self, now: u64, slot: u32, stage: u32, task: u32, lane: usize) {
+    fn launch(&mut self, now: u64, slot: SlotIx, stage: StageIx, task: TaskIx, lane: usize) {
         let (schedule, change) = (self.schedule, self.change);
-        let of_stage = &schedule.by_stage[stage as usize];
-        let (place, state) = (&schedule.tasks[task as usize], &mut self.stages[stage as usize]);
+        let of_stage = &schedule.by_stage[stage];
+        let (place, state) = (&schedule.tasks[task], &mut self.stages[stage]);
         if !state.repeats.remove(&task) {
             state.next += 1;
         }
@@ -356,7 +360,7 @@ impl<'a> Replay<'a> {
         if state.launched == of_stage.len() {
             self.active.retain(|active| *active != stage);
         }
-        let stage_place = schedule.stages[stage as usize].as_ref();
+        let stage_place = schedule.stages[stage].as_ref();
         let first_on_lane =
             state.started.get_mut(lane).is_some_and(|started| !std::mem::replace(started, true));
         let gap = match (first_on_lane, stage_place) {
@@ -366,8 +370,8 @@ impl<'a> Replay<'a> {
             _ => place.gap_ns,
         };
         let started = now.saturating_add(gap);
-        let ended = started.saturating_add(change.durations_ns[task as usize]);
-        self.slots[slot as usize] = SlotState::Busy;
+        let ended = started.saturating_add(change.durations_ns[task.at()]);
+        self.slots[slot] = SlotState::Busy;
         self.executors.task_started(slot);
         match u64::from(place.early_ns).min(ended - started) {
             0 => self.push(ended, Event::Ended(task, slot)),
@@ -383,9 +387,9 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn slot_freed(&mut self, now: u64, slot: u32) {
-        let leaving = self.slots[slot as usize] == SlotState::Leaving;
-        self.slots[slot as usize] = if leaving { SlotState::Away } else { SlotState::Free };
+    fn slot_freed(&mut self, now: u64, slot: SlotIx) {
+        let leaving = self.slots[slot] == SlotState::Leaving;
+        self.slots[slot] = if leaving { SlotState::Away } else { SlotState::Free };
         self.executors.task_ended(slot);
         if !leaving
             && !self.offer(now, slot)
@@ -395,13 +399,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn task_ended(&mut self, now: u64, task: u32) {
+    fn task_ended(&mut self, now: u64, task: TaskIx) {
         let schedule = self.schedule;
         let stage = schedule.stage_of(task);
-        if let Some(place) = &schedule.stages[stage as usize]
+        if let Some(place) = &schedule.stages[stage]
             && !schedule.unneeded.contains(&task)
         {
-            let state = &mut self.stages[stage as usize];
+            let state = &mut self.stages[stage];
             state.needed = state.needed.saturating_sub(1);
             if state.needed == 0 {
                 self.push(now + place.tail_ns, Event::StageEnded(stage));
@@ -410,25 +414,25 @@ impl<'a> Replay<'a> {
         if let Some(repeat) = schedule.repeats.get(&task)
             && schedule.retry_delays.get(repeat).is_none_or(Option::is_none)
         {
-            self.stages[stage as usize].repeats.insert(*repeat);
+            self.stages[stage].repeats.insert(*repeat);
         }
         self.offer_to_lanes(now, stage);
     }
 
-    fn repeat(&mut self, now: u64, task: u32) {
+    fn repeat(&mut self, now: u64, task: TaskIx) {
         let stage = self.schedule.stage_of(task);
-        self.stages[stage as usize].repeats.insert(task);
+        self.stages[stage].repeats.insert(task);
         self.offer_to_lanes(now, stage);
     }
 
     /// Starts repeated attempts on free slots.
-    fn offer_to_lanes(&mut self, now: u64, stage: u32) {
-        let Some(place) = &self.schedule.stages[stage as usize] else { return };
-        while !self.stages[stage as usize].repeats.is_empty() {
-            let free = |slot: &u32| self.slots[*slot as usize] == SlotState::Free;
+    fn offer_to_lanes(&mut self, now: u64, stage: StageIx) {
+        let Some(place) = &self.schedule.stages[stage] else { return };
+        while !self.stages[stage].repeats.is_empty() {
+            let free = |slot: &SlotIx| self.slots[*slot] == SlotState::Free;
             let slot = match self.change.slots {
                 Slots::Recorded => place.lanes.iter().map(|lane| lane.slot).find(free),
-                Slots::Open(slots) => (0..slots.len() as u32).find(free),
+                Slots::Open(slots) => slots.indices().find(free),
             };
             if !slot.is_some_and(|slot| self.offer(now, slot)) {
                 return;
@@ -436,22 +440,22 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn stage_ended(&mut self, now: u64, stage: u32) {
-        let Some(place) = &self.schedule.stages[stage as usize] else { return };
-        if let Some((_, ended)) = &mut self.out.stages[stage as usize] {
+    fn stage_ended(&mut self, now: u64, stage: StageIx) {
+        let Some(place) = &self.schedule.stages[stage] else { return };
+        if let Some((_, ended)) = &mut self.out.stages[stage] {
             *ended = now;
         }
-        for child in std::mem::take(&mut self.children[stage as usize]) {
-            let state = &mut self.stages[child as usize];
+        for child in std::mem::take(&mut self.children[stage]) {
+            let state = &mut self.stages[child];
             state.waits_for = state.waits_for.saturating_sub(1);
-            let gap = self.schedule.stages[child as usize].as_ref().map_or(0, |c| c.gap_ns);
+            let gap = self.schedule.stages[child].as_ref().map_or(0, |c| c.gap_ns);
             if state.waits_for == 0 {
                 self.push(now + gap, Event::StageSubmitted(child));
             }
         }
-        let Some(Some(job)) = self.schedule.jobs.get(place.job as usize) else { return };
+        let Some(Some(job)) = self.schedule.jobs.get(place.job) else { return };
         if place.ended_ns <= job.ended_ns {
-            let needed = &mut self.jobs_needed[place.job as usize];
+            let needed = &mut self.jobs_needed[place.job];
             *needed = needed.saturating_sub(1);
             if *needed == 0 {
                 self.push(now + job.tail_ns, Event::JobEnded(place.job));
@@ -459,13 +463,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn job_ended(&mut self, now: u64, job: u32) {
-        if let Some((_, ended)) = &mut self.out.jobs[job as usize] {
+    fn job_ended(&mut self, now: u64, job: JobIx) {
+        if let Some((_, ended)) = &mut self.out.jobs[job] {
             *ended = now;
             self.out.ended += 1;
         }
-        for follower in std::mem::take(&mut self.followers[job as usize]) {
-            let after = self.schedule.jobs[follower as usize].as_ref().and_then(|j| j.after);
+        for follower in std::mem::take(&mut self.followers[job]) {
+            let after = self.schedule.jobs[follower].as_ref().and_then(|j| j.after);
             self.push(now + after.map_or(0, |(_, gap)| gap), Event::JobSubmitted(follower));
         }
     }

@@ -94,7 +94,7 @@ fn concurrent_tasks(r: &Replays) -> BTreeMap<Group, usize> {
     let mut beside = BTreeMap::new();
     for (stage, place) in schedule.stages.iter().enumerate() {
         for lane in place.iter().flat_map(|place| &place.lanes) {
-            let resource = schedule.slots[lane.slot as usize].resource as usize;
+            let resource = schedule.slots[lane.slot].resource as usize;
             *beside.entry((stage as u32, r.trace.resources[resource].machine)).or_insert(0) += 1;
         }
     }

@@ -83,7 +83,7 @@ impl Basis for PipelinedBasis<'_> {
         let (mut variance, mut total) = (0.0, 0.0);
         for tasks in &self.recorded.replays.schedule.by_stage {
             let times: Vec<f64> =
-                tasks.iter().map(|ix| self.recorded.replays.tasks.all[*ix as usize].duration_ms()).collect();
+                tasks.iter().map(|ix| self.recorded.replays.tasks.all[*ix].duration_ms()).collect();
             total += times.iter().sum::<f64>();
             let Some(usual) = median(times.clone()) else { continue };
             let deviation = median(times.iter().map(|ms| (ms - usual).abs()).collect()).unwrap_or(0.0);

@@ -3,27 +3,26 @@
 use pellucid_trace::Trace;
 
 use super::held::describe_held;
+use crate::index::{Ix, SlotIx, Table, TaskIx};
 use crate::numbers::{self, ms};
 use crate::pipelined::SlowTasks;
 use crate::pipelined::replay::allocation::DynamicAllocation;
 use crate::pipelined::replay::bounds::Replays;
+use crate::pipelined::replay::schedule::Arrival;
 use crate::pipelined::replay::simulate::{Change, Slots, replay};
 use crate::whatif::WhatIfError;
-
-/// When the executor of a slot arrives, as `replay` takes it.
-pub(super) type Added = Option<(u32, u64)>;
 
 /// The recorded tasks, their replay, and the slow ones with their corrected times.
 pub(super) struct Recorded<'t> {
     pub replays: Replays<'t>,
-    pub at_median_ns: Vec<(u32, u64)>,
-    pub even_ns: Vec<(u32, u64)>,
+    pub at_median_ns: Vec<(TaskIx, u64)>,
+    pub even_ns: Vec<(TaskIx, u64)>,
 }
 
 /// Executors in place of the recorded ones.
 pub(super) struct Executors {
     /// When each executor arrives, and its slots.
-    pub slots: Vec<(Added, usize)>,
+    pub slots: Vec<(Arrival, usize)>,
     /// Idle time after which an executor is removed.
     pub idle_timeout_ns: Option<u64>,
 }
@@ -45,8 +44,8 @@ impl<'t> Recorded<'t> {
     }
 
     /// Returns when each executor that ran tasks arrived, and its slots, ordered by first task.
-    pub fn executors(&self) -> Vec<(Added, usize)> {
-        let mut executors: Vec<(u32, Added, usize)> = Vec::new();
+    pub fn executors(&self) -> Vec<(Arrival, usize)> {
+        let mut executors: Vec<(u32, Arrival, usize)> = Vec::new();
         for slot in &self.replays.schedule.slots {
             match executors.iter_mut().find(|(resource, ..)| *resource == slot.resource) {
                 Some((.., slots)) => *slots += 1,
@@ -67,7 +66,7 @@ impl<'t> Recorded<'t> {
         let of_stage = schedule.by_stage.iter().zip(&schedule.stages).filter_map(|(tasks, place)| {
             let used = place.as_ref()?.lanes.len().max(1);
             let lanes = slots.map_or(used, |slots| (used * slots).div_ceil(now).clamp(1, tasks.len().max(1)));
-            let times = tasks.iter().map(|ix| durations_ns[*ix as usize] as f64);
+            let times = tasks.iter().map(|ix| durations_ns[ix.at()] as f64);
             let longest = times.clone().fold(0.0, f64::max);
             Some((times.sum::<f64>() / lanes as f64).max(longest))
         });
@@ -79,7 +78,7 @@ impl<'t> Recorded<'t> {
     pub fn simulated_ms(&self, durations_ns: &[u64], executors: Option<&Executors>) -> (f64, Option<String>) {
         let r = &self.replays;
         let Some(executors) = executors else { return (r.with(durations_ns).jobs_ms(), None) };
-        let open = |durations_ns, slots: &[Added], idle| {
+        let open = |durations_ns, slots: &Table<SlotIx, Arrival>, idle| {
             replay(&r.schedule, Change { slots: Slots::Open(slots), idle, ..Change::of(durations_ns) })
         };
         let allocation = |timeout_ns| DynamicAllocation::of(&r.schedule, &executors.slots, timeout_ns);
@@ -92,6 +91,6 @@ impl<'t> Recorded<'t> {
 }
 
 /// Returns when each slot of these executors arrives.
-pub(super) fn slots_of(executors: &[(Added, usize)]) -> Vec<Added> {
+pub(super) fn slots_of(executors: &[(Arrival, usize)]) -> Table<SlotIx, Arrival> {
     executors.iter().flat_map(|(added, slots)| vec![*added; *slots]).collect()
 }

@@ -7,6 +7,7 @@ use pellucid_trace::Outcome;
 
 use super::disks::durations_ms;
 use super::recorded::{Executors, Recorded};
+use crate::index::{Ix, TaskIx};
 use crate::pipelined::blocked::{Without, overhead_ms};
 use crate::pipelined::findings::settings::Settings;
 use crate::pipelined::replay::allocation::{self, NEVER};
@@ -150,12 +151,12 @@ impl<'r> Scenario<'r> {
         Ok(())
     }
 
-    fn replace(&mut self, replaced: &[(u32, u64)], assumption: &str) -> Result<(), WhatIfError> {
+    fn replace(&mut self, replaced: &[(TaskIx, u64)], assumption: &str) -> Result<(), WhatIfError> {
         let tasks = &self.recorded.replays.tasks.all;
         for times in self.times() {
             for (ix, ns) in replaced {
-                let (now, was) = (times[*ix as usize], tasks[*ix as usize].duration_ns.max(1));
-                times[*ix as usize] = (now as f64 * *ns as f64 / was as f64) as u64;
+                let (now, was) = (times[ix.at()], tasks[*ix].duration_ns.max(1));
+                times[ix.at()] = (now as f64 * *ns as f64 / was as f64) as u64;
             }
         }
         self.assume(assumption);
