@@ -4,10 +4,14 @@
 //! output (limits, imbalance, shares of core time). Values that were not measured are `None`. Kinds are
 //! open, so maps are keyed by the kind's name: a missing kind was not measured, and one with 0 was not
 //! used.
+//!
+//! The types serialize as in that document. Fields that it arranges differently (by measure and then by kind)
+//! are skipped; the renderer adds them.
 
 use std::collections::BTreeMap;
 
 use pellucid_trace::Outcome;
+use serde::Serialize;
 
 use crate::monotasks::steps::Steps;
 
@@ -58,7 +62,7 @@ impl Analysis {
 }
 
 /// A resource over the whole trace.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ResourceUse {
     /// Its name on its machine.
     pub name: String,
@@ -75,18 +79,21 @@ pub struct ResourceUse {
 }
 
 /// The application's time, divided into parts that sum to it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct WallClock {
     /// Time with at least one job.
+    #[serde(rename = "jobs")]
     pub jobs_ms: Option<f64>,
     /// Time without any job.
+    #[serde(rename = "driver_only")]
     pub driver_only_ms: Option<f64>,
     /// Time with a job but no executor; `None` where executors are not recorded.
+    #[serde(rename = "waiting_for_executors")]
     pub waiting_for_executors_ms: Option<f64>,
 }
 
 /// The limiting kind of resource, with its resource of the largest ideal time.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bottleneck {
     /// `cpu`, `disk`, …
     pub kind: String,
@@ -95,7 +102,7 @@ pub struct Bottleneck {
 }
 
 /// The bottleneck after the first one is removed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Next {
     /// `cpu`, `disk`, …
     pub kind: String,
@@ -130,7 +137,7 @@ pub struct KindUse {
 }
 
 /// The division of a job's or stage's core time, as shares of the service time of compute monotasks.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CoreTime {
     /// Service time on cores, summed over monotasks.
     pub total_ms: Option<f64>,
@@ -145,7 +152,7 @@ pub struct CoreTime {
 }
 
 /// An executor's concurrency during a stage.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tuning {
     /// Index of the stage in the trace.
     pub stage: usize,
@@ -158,7 +165,7 @@ pub struct Tuning {
 }
 
 /// A change of the maximum concurrency.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TuningStep {
     /// Time since the trace's origin.
     pub at_ms: f64,
@@ -169,7 +176,7 @@ pub struct TuningStep {
 }
 
 /// Demands of a job relative to each other (blocked-time-nsdi15 §3.4).
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Intensity {
     /// Megabytes (10⁶) to or from disks per second of core time.
     pub disk_mb_per_cpu_s: Option<f64>,
@@ -182,7 +189,7 @@ pub struct Intensity {
 }
 
 /// A job.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct JobAnalysis {
     /// Index in the trace.
     pub id: usize,
@@ -210,8 +217,10 @@ pub struct JobAnalysis {
     pub next: Option<Next>,
     /// The division of the duration into steps; `None` for jobs without monotasks and for those without
     /// an end.
+    #[serde(rename = "steps_ms")]
     pub steps: Option<Steps>,
     /// By kind.
+    #[serde(skip)]
     pub kinds: BTreeMap<String, KindUse>,
     /// Bytes read from devices and over links.
     pub read_bytes: Option<u64>,
@@ -228,13 +237,15 @@ pub struct JobAnalysis {
     /// The job's number in its source (Spark's job id).
     pub source_id: Option<u64>,
     /// The division of its pipelined tasks' time; `None` for other tasks.
+    #[serde(skip)]
     pub blocked: Option<BlockedTimes>,
     /// Bounds for this job, as in [`Analysis::bounds`].
+    #[serde(skip)]
     pub bounds: BTreeMap<&'static str, Bound>,
 }
 
 /// The unevenness of a stage's multitasks, as largest over median.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Skew {
     /// Bytes read, fetched or found in the page cache.
     pub input_bytes_max_over_median: Option<f64>,
@@ -247,7 +258,7 @@ pub struct Skew {
 }
 
 /// A partition that holds more data than others.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SkewedPartition {
     /// Number within its stage.
     pub partition: u32,
@@ -288,7 +299,8 @@ pub struct BlockedTimes {
 }
 
 /// The denominator of progress rates.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Denominator {
     /// Bytes read.
     Bytes,
@@ -327,7 +339,7 @@ pub struct Stragglers {
 }
 
 /// A straggler.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StragglerTask {
     /// Partition within the stage.
     pub partition: u32,
@@ -344,7 +356,7 @@ pub struct StragglerTask {
 }
 
 /// The time without one kind of blocking (blocked-time-nsdi15 §2.3).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bound {
     /// Time in which jobs run, scaled from the simulation to the measured time.
     pub duration_ms: f64,
@@ -359,7 +371,7 @@ pub struct Bound {
 }
 
 /// The distribution of an improvement over jobs (blocked-time-nsdi15, figures 3, 8 and 12).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     /// Number of jobs.
     pub jobs: usize,
@@ -394,7 +406,7 @@ impl ReplayError {
 }
 
 /// Idle time of executor slots.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct IdleSlots {
     /// Time that slots were present, summed over slots.
     pub slot_ms: f64,
@@ -405,7 +417,7 @@ pub struct IdleSlots {
 }
 
 /// A piece of advice.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
     /// A short title.
     pub title: String,
@@ -422,7 +434,7 @@ pub struct Advice {
 }
 
 /// A stage.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct StageAnalysis {
     /// Index in the trace.
     pub id: usize,
@@ -443,6 +455,7 @@ pub struct StageAnalysis {
     /// Duration of its tasks, summed.
     pub task_time_ms: Option<f64>,
     /// By kind.
+    #[serde(skip)]
     pub kinds: BTreeMap<String, KindUse>,
     /// The kind with the largest limit.
     pub bottleneck: Option<Bottleneck>,
@@ -455,13 +468,15 @@ pub struct StageAnalysis {
     /// The stage's number in its source (Spark's stage id).
     pub source_id: Option<u64>,
     /// The division of its pipelined tasks' time; `None` for other tasks.
+    #[serde(skip)]
     pub blocked: Option<BlockedTimes>,
     /// Its stragglers; `None` if it has fewer than two tasks.
+    #[serde(skip)]
     pub stragglers: Option<Stragglers>,
 }
 
 /// A cause of a job's time.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
     /// Index of the job; for a cause of several jobs, of the one with most of it.
     pub job: usize,
@@ -479,7 +494,7 @@ pub struct Cause {
 }
 
 /// The cost of recording a trace; its fields are `None` for a truncated trace.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Recording {
     /// Core time of the threads that recorded.
     pub recording_ms: Option<f64>,

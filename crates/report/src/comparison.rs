@@ -1,9 +1,9 @@
 //! The text and the JSON document (`pellucid.comparison/1`) of `pellucid compare`.
 
 use pellucid_model::{Change, Comparison, StageChange, Verdict};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::json::number;
+use crate::json::rounded;
 use crate::page::{Page, Style, cell, clean, columns, right};
 use crate::words::{noun, percent, time};
 
@@ -105,44 +105,33 @@ fn interval(change: &Change) -> String {
     format!("{} (90 % interval {} to {})", signed(change.ms), signed(change.low_ms), signed(change.high_ms))
 }
 
-/// Returns the verdict as `docs/json.md` spells it.
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Faster => "faster",
-        Verdict::Slower => "slower",
-        Verdict::SameWithinNoise => "same within noise",
-    }
-}
-
 /// Returns the document `pellucid.comparison/1`. `a` and `b` name the inputs.
 pub fn comparison_json(c: &Comparison, a: &str, b: &str) -> Value {
-    let change = |change: Option<&Change>, of: fn(&Change) -> f64| number(change.map(of));
     let stages = c.stages.iter().map(|stage| {
-        let kinds = stage.explained_by.iter().map(|(kind, ms)| (kind.clone(), number(*ms)));
         json!({
             "a": stage.a,
             "b": stage.b,
-            "source_ids": [stage.source_ids.0, stage.source_ids.1],
+            "source_ids": stage.source_ids,
             "name": stage.name,
-            "duration_ms": {"a": number(stage.duration_ms.0), "b": number(stage.duration_ms.1)},
-            "change_ms": change(stage.change.as_ref(), |c| c.ms),
-            "low_ms": change(stage.change.as_ref(), |c| c.low_ms),
-            "high_ms": change(stage.change.as_ref(), |c| c.high_ms),
-            "verdict": stage.change.map(|c| word(c.verdict())),
-            "explained_by": kinds.collect::<Map<String, Value>>(),
+            "duration_ms": {"a": stage.duration_ms.0, "b": stage.duration_ms.1},
+            "change_ms": stage.change.map(|c| c.ms),
+            "low_ms": stage.change.map(|c| c.low_ms),
+            "high_ms": stage.change.map(|c| c.high_ms),
+            "verdict": stage.change.map(|c| c.verdict()),
+            "explained_by": stage.explained_by,
             "why": stage.why,
         })
     });
-    json!({
+    rounded(json!({
         "format": "pellucid.comparison/1",
         "a": a,
         "b": b,
-        "duration_ms": {"a": number(Some(c.duration_ms.0)), "b": number(Some(c.duration_ms.1))},
-        "change_ms": number(Some(c.change.ms)),
-        "low_ms": number(Some(c.change.low_ms)),
-        "high_ms": number(Some(c.change.high_ms)),
+        "duration_ms": {"a": c.duration_ms.0, "b": c.duration_ms.1},
+        "change_ms": c.change.ms,
+        "low_ms": c.change.low_ms,
+        "high_ms": c.change.high_ms,
         "stages": stages.collect::<Vec<_>>(),
-        "verdict": word(c.change.verdict()),
+        "verdict": c.change.verdict(),
         "notes": c.notes,
-    })
+    }))
 }

@@ -1,11 +1,10 @@
-//! The concurrency that the plugin chose for each executor over time, as text and JSON.
+//! The concurrency that the plugin chose for each executor over time, as text.
 
 use pellucid_model::{Analysis, Tuning};
-use serde_json::{Value, json};
 
 use crate::page::clean;
 
-/// Maximum number of stages in the line; the JSON has all of them.
+/// Maximum number of stages in the line; the JSON document has all of them.
 const MAX_STAGES: usize = 4;
 /// Maximum number of executors of a stage in the line.
 const MAX_EXECUTORS: usize = 3;
@@ -45,22 +44,6 @@ fn stage(of_stage: &[&Tuning]) -> String {
     format!("stage {id}: {}", shown.join(", "))
 }
 
-/// Returns every change of every stage and executor as JSON.
-pub(crate) fn tuning_json(a: &Analysis) -> Value {
-    let tuned = a.tuning.iter().map(|tuned| {
-        let steps = tuned.steps.iter();
-        let steps =
-            steps.map(|s| json!({"at_ms": s.at_ms, "concurrency": s.concurrency, "reason": s.reason}));
-        json!({
-            "stage": tuned.stage,
-            "source_id": tuned.source_id,
-            "executor": tuned.executor,
-            "steps": steps.collect::<Vec<_>>(),
-        })
-    });
-    tuned.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,7 +65,6 @@ mod tests {
         let a = Analysis { tuning, ..Analysis::default() };
         let expected = "Tasks at once: stage 11: 2, 4, 8, 4 (executor 1), 2, 4 (executor 2); stage 10: 4";
         assert_eq!(line(&a).as_deref(), Some(expected));
-        assert_eq!(tuning_json(&a)[1]["steps"][2]["concurrency"], 8);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod noise;
 use std::collections::BTreeMap;
 
 use pellucid_trace::{Outcome, Trace};
+use serde::Serialize;
 
 use crate::analysis::{Analysis, JobAnalysis, StageAnalysis};
 use crate::analyze::analyze;
@@ -63,13 +64,15 @@ pub struct Change {
 }
 
 /// The meaning of a difference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The whole interval is below zero.
     Faster,
     /// The whole interval is above zero.
     Slower,
     /// The interval contains zero.
+    #[serde(rename = "same within noise")]
     SameWithinNoise,
 }
 

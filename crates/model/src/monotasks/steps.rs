@@ -6,24 +6,31 @@
 //! apply to sampled tasks, which record only when one of many ran.
 
 use pellucid_trace::{Trace, union_ns};
+use serde::Serialize;
 
 use super::demand::Demands;
 use crate::numbers::ms;
 
 /// The consecutive steps of a job of monotasks; they sum to its duration.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Steps {
     /// From its submission to that of its first stage.
+    #[serde(rename = "planning")]
     pub planning_ms: f64,
     /// From there to the admission of its first multitask.
+    #[serde(rename = "admission")]
     pub admission_ms: f64,
     /// From there to the start of its first monotask.
+    #[serde(rename = "starting")]
     pub starting_ms: f64,
     /// While at least one monotask ran.
+    #[serde(rename = "working")]
     pub working_ms: f64,
     /// Between the first and the last monotask, while none ran.
+    #[serde(rename = "pauses")]
     pub pauses_ms: f64,
     /// After the last monotask.
+    #[serde(rename = "finishing")]
     pub finishing_ms: f64,
 }
 
