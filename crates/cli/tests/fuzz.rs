@@ -54,7 +54,7 @@ fn damaged_log_shown() {
         timeline(&trace, 80, true);
         let what_if = WhatIf::of(&trace);
         let source = || Source::of_trace(&trace, Some("log"));
-        document(&analysis_json(&analysis, source()));
+        analysis_json(&analysis, source()).to_string();
         html(&trace, &analysis, source(), what_if.as_ref().map_err(String::as_str));
         perfetto(&trace, &mut std::io::sink()).unwrap();
         otlp(&trace, &mut std::io::sink()).unwrap();

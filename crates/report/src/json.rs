@@ -8,6 +8,7 @@
 //! and then by kind, the keys of absent values, and sums over stages.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 
 use pellucid_model::{
     Analysis, BlockedTime, BlockedTimes, JobAnalysis, KindUse, StageAnalysis, Stragglers, spread,
@@ -146,20 +147,18 @@ pub fn analysis_json(a: &Analysis, mut source: Source) -> Value {
     }))
 }
 
-/// Formats a document as a single line of text, with a line end. `format` is the first key, so that the
-/// beginning of a document identifies it; the other keys are in alphabetical order.
-pub fn document(value: &Value) -> String {
-    let text = match value {
-        Value::Object(map) => {
-            let keys =
-                map.iter().filter(|(key, _)| *key != "format").map(|(key, value)| (key.as_str(), value));
-            let first = map.get_key_value("format").map(|(key, value)| (key.as_str(), value));
-            let members = first.into_iter().chain(keys).map(|(key, value)| format!("{}:{value}", json!(key)));
-            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
-        }
-        other => other.to_string(),
-    };
-    text + "\n"
+/// Writes a document as a single line. `format` is the first key, so that the beginning of a document
+/// identifies it; the other keys are in alphabetical order.
+///
+/// # Errors
+/// Returns errors of the writer.
+pub fn write_document(out: &mut dyn Write, format: &str, document: &Value) -> io::Result<()> {
+    write!(out, "{{\"format\":{}", json!(format))?;
+    for (key, value) in document.as_object().into_iter().flatten().filter(|(key, _)| *key != "format") {
+        write!(out, ",{}:", json!(key))?;
+        serde_json::to_writer(&mut *out, value)?;
+    }
+    out.write_all(b"}\n")
 }
 
 /// Returns one job, as in `jobs` of an analysis and in `job` of a query's result.

@@ -40,7 +40,7 @@ mod words;
 
 pub use comparison::{comparison, comparison_json};
 pub use html::html;
-pub use json::{Source, analysis_json, document, job_json, spreads_json};
+pub use json::{Source, analysis_json, job_json, spreads_json, write_document};
 pub use otlp::otlp;
 pub use overview::{overview, worst_first};
 pub use page::escaped;

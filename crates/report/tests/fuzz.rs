@@ -42,7 +42,7 @@ fn show(mut trace: Trace) {
     overview(std::slice::from_ref(&analysis), &["a".into()], 80, false);
     let what_if = WhatIf::of(&trace);
     let source = || Source::of_trace(&trace, Some("a.trace"));
-    document(&analysis_json(&analysis, source()));
+    analysis_json(&analysis, source()).to_string();
     html(&trace, &analysis, source(), what_if.as_ref().map_err(String::as_str));
     perfetto(&trace, &mut io::sink()).expect("written");
     otlp(&trace, &mut io::sink()).expect("written");

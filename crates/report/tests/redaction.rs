@@ -197,7 +197,7 @@ fn outputs(trace: &Trace) -> [(&'static str, String); 6] {
         ("parquet", tables(trace)),
         ("html", page(trace)),
         ("text", terminal(&analysis, trace, 4000, false) + &warnings),
-        ("json", document(&analysis_json(&analysis, Source::of_trace(trace, None)))),
+        ("json", analysis_json(&analysis, Source::of_trace(trace, None)).to_string()),
     ]
 }
 
