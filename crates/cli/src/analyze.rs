@@ -7,14 +7,16 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::follow;
 use crate::inputs::{self, Input};
-use crate::output;
 use pellucid_model::Analysis;
 use pellucid_report::{Salt, Source, escaped};
 use pellucid_trace::Trace;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+
+/// Format of the document.
+const FORMAT: &str = "pellucid.analysis/1";
 
 /// Limits on the printed warnings of several logs and names of skipped files; the rest are only counted.
 const MAX_WARNINGS: usize = 20;
@@ -97,9 +99,7 @@ fn show(
     console: &Console,
 ) -> Result<(), Failure> {
     if console.json {
-        let mut document = document(input, trace, analysis, arguments);
-        document.remove("format");
-        return console.print(|out| output::write_document(out, "pellucid.analysis/1", &document));
+        return console.print_document(FORMAT, &document(input, trace, analysis, arguments));
     }
     let text = pellucid_report::terminal(analysis, trace, console.width(), console.color_stdout());
     console.print_styled(|out| write!(out, "{heading}{text}"))?;
@@ -166,7 +166,7 @@ fn several(
         match analyzed(input, arguments) {
             Ok((trace, analysis)) => {
                 if console.json {
-                    documents.push(Value::Object(document(input, &trace, &analysis, arguments)));
+                    documents.push(document(input, &trace, &analysis, arguments));
                 }
                 names.push(if arguments.redact {
                     format!("log {}", names.len())
@@ -207,12 +207,9 @@ fn several(
         false => format!("{name} is neither a trace nor an event log"),
     };
     let unread: Vec<String> = unread.iter().map(message).chain(unrecognized.iter().map(other)).collect();
-    let document = Map::from_iter([
-        ("analyses".to_string(), Value::Array(ordered)),
-        ("spread".to_string(), pellucid_report::spreads_json(&analyses)),
-        ("not_read".to_string(), json!(unread)),
-    ]);
-    console.print(|out| output::write_document(out, "pellucid.analysis/1", &document))
+    let mut document = json!({"spread": pellucid_report::spreads_json(&analyses), "not_read": unread});
+    document["analyses"] = Value::Array(ordered);
+    console.print_document(FORMAT, &document)
 }
 
 fn analyzed(input: &Input, arguments: &Arguments) -> Result<(Trace, Analysis), Failure> {
@@ -228,12 +225,9 @@ fn analyzed(input: &Input, arguments: &Arguments) -> Result<(Trace, Analysis), F
     Ok((trace, analysis))
 }
 
-fn document(input: &Input, trace: &Trace, analysis: &Analysis, arguments: &Arguments) -> Map<String, Value> {
+fn document(input: &Input, trace: &Trace, analysis: &Analysis, arguments: &Arguments) -> Value {
     let path = (!arguments.redact).then_some(input.name.as_str());
-    match pellucid_report::analysis_json(analysis, Source::of_trace(trace, path)) {
-        Value::Object(document) => document,
-        other => Map::from_iter([("analysis".to_string(), other)]),
-    }
+    pellucid_report::analysis_json(analysis, Source::of_trace(trace, path))
 }
 
 /// Reads the single trace or event log that a path, pattern or URL names.

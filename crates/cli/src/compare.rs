@@ -3,7 +3,6 @@
 use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::output;
 use pellucid_model::Verdict;
 use std::path::{Path, PathBuf};
 
@@ -52,9 +51,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     }
     let printed = if console.json {
         let document = pellucid_report::comparison_json(&comparison, &names.0, &names.1);
-        let mut document = document.as_object().cloned().unwrap_or_default();
-        document.remove("format");
-        console.print(|out| output::write_document(out, "pellucid.comparison/1", &document))
+        console.print_document("pellucid.comparison/1", &document)
     } else {
         let text = pellucid_report::comparison(&comparison, console.width(), console.color_stdout());
         let printed = console.print_styled(|out| out.write_all(text.as_bytes()));

@@ -4,7 +4,8 @@
 use crate::failure::Failure;
 use crate::output::DisplayLimits;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pellucid_report::escaped;
+use pellucid_report::{escaped, write_document};
+use serde_json::Value;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -80,6 +81,11 @@ impl Console {
             write(&mut out)?;
             out.flush()
         })
+    }
+
+    /// Prints a JSON document, with its format as the first key.
+    pub fn print_document(&self, format: &str, document: &Value) -> Result<(), Failure> {
+        self.print(|out| write_document(out, format, document))
     }
 
     /// Writes text that has colours and no other control characters to standard output, as [`Self::print`]

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::generate::{all_cores, generate, parse_scale};
 use crate::output::{self, Format};
 use pellucid_engine::Engine;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -105,12 +105,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         last = Some(executed);
     }
     if console.json {
-        let document = Map::from_iter([
-            ("scale".to_string(), arguments.scale.into()),
-            ("data".to_string(), json!(data)),
-            ("results".to_string(), documents.into()),
-        ]);
-        return console.print(|out| output::write_document(out, "pellucid.demo/1", &document));
+        let document = json!({"scale": arguments.scale, "data": data, "results": documents});
+        return console.print_document("pellucid.demo/1", &document);
     }
     if let Some(executed) = last {
         let timeline =
@@ -164,9 +160,9 @@ fn quoted(text: &str) -> String {
 fn document(question: &str, sql: &str, executed: &Executed) -> Result<Value, Failure> {
     let unprintable = |error| Failure::Failed(format!("cannot print a value of the result: {error}"));
     let mut document = executed.document().map_err(unprintable)?;
-    document.insert("question".to_string(), question.into());
-    document.insert("sql".to_string(), sql.into());
-    Ok(Value::Object(document))
+    document["question"] = json!(question);
+    document["sql"] = json!(sql);
+    Ok(document)
 }
 
 /// Returns `pellucid` in the user's cache directory.

@@ -8,7 +8,7 @@ use crate::output;
 use crate::units::format_bytes;
 use pellucid_engine::{Engine, EngineError, Progress, QueryResult};
 use pellucid_model::JobAnalysis;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,11 +87,10 @@ impl Executed {
     }
 
     /// Returns the `pellucid.result/1` document without its `format` key.
-    pub fn document(&self) -> io::Result<Map<String, Value>> {
+    pub fn document(&self) -> io::Result<Value> {
         let mut document = output::result_document(&self.result.schema, &self.result.batches)?;
-        let job = self.job.as_ref().map(pellucid_report::job_json);
-        document.insert("job".to_string(), job.unwrap_or(Value::Null));
-        document.insert("trace".to_string(), serde_json::json!(self.trace_path));
+        document["job"] = json!(self.job.as_ref().map(pellucid_report::job_json));
+        document["trace"] = json!(self.trace_path);
         Ok(document)
     }
 }

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::{inputs, output};
 use pellucid_report::Salt;
 use pellucid_trace::whole::WholeFolder;
-use serde_json::{Map, json};
+use serde_json::json;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -61,8 +61,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     }
     if console.json {
         let document = json!({"path": path.to_string_lossy(), "redacted": arguments.redact});
-        let document = document.as_object().cloned().unwrap_or_else(Map::new);
-        return console.print(|out| output::write_document(out, "pellucid.export/1", &document));
+        return console.print_document("pellucid.export/1", &document);
     }
     console.note(&format!("wrote {}", path.display()));
     Ok(())

@@ -5,7 +5,7 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::units::{format_bytes, format_count};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         written.iter().fold((0, 0), |(rows, bytes), file| (rows + file.rows, bytes + file.bytes));
     if console.json {
         let document = document(arguments, &written, started.elapsed());
-        console.print(|out| crate::output::write_document(out, "pellucid.generated/1", &document))?;
+        console.print_document("pellucid.generated/1", &document)?;
     } else {
         console.print(|out| {
             for file in &written {
@@ -184,19 +184,19 @@ fn failure(error: WriteError) -> Failure {
     }
 }
 
-fn document(arguments: &Arguments, written: &[Written], duration: Duration) -> Map<String, Value> {
+fn document(arguments: &Arguments, written: &[Written], duration: Duration) -> Value {
     let tables: Vec<Value> = written
         .iter()
         .map(|file| json!({"name": file.table, "path": file.path, "rows": file.rows, "bytes": file.bytes}))
         .collect();
-    let mut document = Map::from_iter([
-        ("benchmark".to_string(), arguments.benchmark.name().into()),
-        ("scale".to_string(), arguments.scale.into()),
-        ("duration_ms".to_string(), (duration.as_secs_f64() * 1e3).into()),
-        ("tables".to_string(), tables.into()),
-    ]);
+    let mut document = json!({
+        "benchmark": arguments.benchmark.name(),
+        "scale": arguments.scale,
+        "duration_ms": duration.as_secs_f64() * 1e3,
+        "tables": tables,
+    });
     if arguments.benchmark == Benchmark::Sort {
-        document.insert("values".to_string(), arguments.values().into());
+        document["values"] = json!(arguments.values());
     }
     document
 }

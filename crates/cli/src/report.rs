@@ -4,7 +4,7 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::{inputs, output};
 use pellucid_report::{Salt, Source, WhatIf};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::path::PathBuf;
 
 /// Arguments of `report`.
@@ -42,8 +42,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     output::write_whole(&arguments.output, |out| out.write_all(page.as_bytes()))?;
     if console.json {
         let document = json!({"path": arguments.output.to_string_lossy(), "bytes": page.len(), "redacted": arguments.redact});
-        let document = document.as_object().cloned().unwrap_or_else(Map::new);
-        return console.print(|out| output::write_document(out, "pellucid.report/1", &document));
+        return console.print_document("pellucid.report/1", &document);
     }
     console.note(&format!("wrote {} ({:.1} MB)", arguments.output.display(), page.len() as f64 / 1e6));
     Ok(())

@@ -10,7 +10,7 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use pellucid_engine::Engine;
 use pellucid_trace::Recorder;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, IsTerminal, Read};
@@ -239,7 +239,7 @@ fn report(
     statement: &str,
     arguments: &Arguments,
     console: &Console,
-) -> Result<Option<Map<String, Value>>, Failure> {
+) -> Result<Option<Value>, Failure> {
     let document = if console.json {
         Some(executed.document().map_err(unprintable)?)
     } else {
@@ -275,17 +275,17 @@ fn report_written(
     rows: Option<u64>,
     target: &Target,
     console: &Console,
-) -> Result<Option<Map<String, Value>>, Failure> {
+) -> Result<Option<Value>, Failure> {
     print_summary(executed, rows, console);
     console.note(&format!("written to {}", target.path));
     if !console.json {
         return Ok(None);
     }
     let mut document = executed.document().map_err(unprintable)?;
-    document.insert("rows".to_string(), json!([]));
-    document.insert("row_count".to_string(), rows.into());
-    document.insert("columns".to_string(), json!([]));
-    document.insert("output".to_string(), target.path.as_str().into());
+    document["rows"] = json!([]);
+    document["row_count"] = json!(rows);
+    document["columns"] = json!([]);
+    document["output"] = json!(target.path);
     Ok(Some(document))
 }
 
@@ -303,7 +303,7 @@ fn unprintable(error: io::Error) -> Failure {
 }
 
 /// Prints the document of a single statement, or one document that contains those of several.
-fn print_documents(mut documents: Vec<Map<String, Value>>, console: &Console) -> Result<(), Failure> {
+fn print_documents(mut documents: Vec<Value>, console: &Console) -> Result<(), Failure> {
     if !console.json {
         return Ok(());
     }
@@ -311,11 +311,12 @@ fn print_documents(mut documents: Vec<Map<String, Value>>, console: &Console) ->
         Some(only) if documents.is_empty() => only,
         last => {
             documents.extend(last);
-            let results = documents.into_iter().map(Value::Object).collect();
-            Map::from_iter([("results".to_string(), Value::Array(results))])
+            let mut all = json!({});
+            all["results"] = Value::Array(documents);
+            all
         }
     };
-    console.print(|out| output::write_document(out, "pellucid.result/1", &document))
+    console.print_document("pellucid.result/1", &document)
 }
 
 /// A file for the rows. The engine's `COPY` writes it with write monotasks, under a temporary

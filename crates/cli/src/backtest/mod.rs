@@ -14,7 +14,8 @@ use crate::failure::Failure;
 use crate::output;
 use pellucid_model::backtest::{Scored, score};
 use pellucid_model::whatif::residual_table;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Arguments of `backtest`.
@@ -89,7 +90,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         (None, None) => return Err(Failure::Usage("expected a manifest or --causal QUERY".to_string())),
     };
     let printed = if console.json {
-        console.print(|out| output::write_document(out, "pellucid.backtest/1", &document(&cases)))
+        console.print_document("pellucid.backtest/1", &document(&cases))
     } else {
         let text = text::table(&cases, console.width(), console.color_stdout());
         console.print_styled(|out| out.write_all(text.as_bytes()))
@@ -116,31 +117,28 @@ fn gate(cases: &[Scored], max_error: Option<f64>) -> Result<(), Failure> {
     }
 }
 
-/// Returns the `pellucid.backtest/1` document without its `format` key.
-fn document(cases: &[Scored]) -> Map<String, Value> {
+/// Returns the `pellucid.backtest/1` document.
+fn document(cases: &[Scored]) -> Value {
     let score = score(cases);
-    let of = |value: fn(&pellucid_model::backtest::Score) -> Value| score.as_ref().map_or(Value::Null, value);
-    Map::from_iter([
-        ("cases".to_string(), cases.iter().map(case).collect()),
-        ("median_error".to_string(), of(|s| s.median_error.into())),
-        ("worst_error".to_string(), of(|s| s.worst_error.into())),
-        ("coverage".to_string(), of(|s| s.coverage.into())),
-        ("median_half_width".to_string(), of(|s| s.median_half_width.into())),
-        (
-            "counts".to_string(),
-            of(|s| {
-                json!({"cases": s.cases, "queries": s.queries, "kernel": s.kernel, "changing": s.changing,
-                       "moving": s.moving, "balanced": s.balanced})
-            }),
-        ),
-    ])
+    let score = score.as_ref();
+    json!({
+        "cases": cases.iter().map(case).collect::<Vec<_>>(),
+        "median_error": score.map(|s| s.median_error),
+        "worst_error": score.map(|s| s.worst_error),
+        "coverage": score.map(|s| s.coverage),
+        "median_half_width": score.map(|s| s.median_half_width),
+        "counts": score.map(|s| {
+            json!({"cases": s.cases, "queries": s.queries, "kernel": s.kernel, "changing": s.changing,
+                   "moving": s.moving, "balanced": s.balanced})
+        }),
+    })
 }
 
 fn case(case: &Scored) -> Value {
     json!({
         "name": case.name,
         "query": case.query,
-        "set": case.set.iter().map(|(k, v)| (k.clone(), Value::from(v.as_str()))).collect::<Map<_, _>>(),
+        "set": case.set.iter().cloned().collect::<BTreeMap<_, _>>(),
         "emulation": case.emulation,
         "baseline_ms": case.baseline_ms,
         "baseline_spread": case.baseline_spread,
@@ -149,7 +147,7 @@ fn case(case: &Scored) -> Value {
         "predicted_ms": case.prediction.duration_ms,
         "low_ms": case.prediction.low_ms,
         "high_ms": case.prediction.high_ms,
-        "by": case.prediction.by.word(),
+        "by": case.prediction.by,
         "simulated_ms": case.prediction.simulated_ms,
         "analytic_ms": case.prediction.analytic_ms,
         "replay_error": case.replay_error,

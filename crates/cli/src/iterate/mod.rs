@@ -339,7 +339,7 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
     }
     let printed = if console.json {
         let document = results::document(&finished, &outcome, cost, summary.memory(cost));
-        console.print(|out| crate::output::write_document(out, "pellucid.iterate/1", &document))
+        console.print_document("pellucid.iterate/1", &document)
     } else {
         let max_lines = if console.display_limits().is_some() { MAX_SCREEN_LINES } else { usize::MAX };
         let printed = console.print(|out| finished.result.print(out, max_lines));

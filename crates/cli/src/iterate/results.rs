@@ -9,7 +9,7 @@ use pellucid_iterate_apps::applications::logistic_regression::Model;
 use pellucid_iterate_apps::applications::pagerank::Ranks;
 use pellucid_iterate_apps::input::results;
 use pellucid_report::escaped;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -169,22 +169,19 @@ pub fn document<R: Printable>(
     outcome: &Outcome,
     cost: Option<Cost>,
     memory: Option<(f64, Option<f64>)>,
-) -> Map<String, Value> {
-    Map::from_iter([
-        ("iterations".to_string(), finished.iterations.into()),
-        ("converged".to_string(), finished.converged.into()),
-        (
-            "iteration_ms".to_string(),
-            json!({"median": cost.map(|cost| cost.median_ms), "p99": cost.map(|cost| cost.p99_ms)}),
-        ),
-        ("recoveries".to_string(), outcome.recoveries.into()),
-        ("tasks".to_string(), outcome.tasks.into()),
-        ("tasks_per_s".to_string(), json!(cost.map(|cost| cost.tasks_per_s))),
-        ("scheduler_share".to_string(), json!(cost.and_then(|cost| cost.outside_tasks))),
-        (
-            "memory_bandwidth".to_string(),
-            json!({"bytes_per_s": memory.map(|memory| memory.0), "share": memory.and_then(|memory| memory.1)}),
-        ),
-        ("result".to_string(), finished.result.json()),
-    ])
+) -> Value {
+    json!({
+        "iterations": finished.iterations,
+        "converged": finished.converged,
+        "iteration_ms": {"median": cost.map(|cost| cost.median_ms), "p99": cost.map(|cost| cost.p99_ms)},
+        "recoveries": outcome.recoveries,
+        "tasks": outcome.tasks,
+        "tasks_per_s": cost.map(|cost| cost.tasks_per_s),
+        "scheduler_share": cost.and_then(|cost| cost.outside_tasks),
+        "memory_bandwidth": {
+            "bytes_per_s": memory.map(|memory| memory.0),
+            "share": memory.and_then(|memory| memory.1),
+        },
+        "result": finished.result.json(),
+    })
 }

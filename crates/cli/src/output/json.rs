@@ -23,7 +23,7 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -36,7 +36,7 @@ type Encoder<'a> = Box<dyn Fn(usize) -> Result<Value, ArrowError> + 'a>;
 
 /// Returns the result of one statement, without its `format` key: columns, rows and row
 /// count. The caller adds `job` and `trace`.
-pub fn result_document(schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<Map<String, Value>> {
+pub fn result_document(schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<Value> {
     let columns: Vec<Value> = schema
         .fields()
         .iter()
@@ -47,21 +47,10 @@ pub fn result_document(schema: &SchemaRef, batches: &[RecordBatch]) -> io::Resul
         rows.push(Value::Array(row));
         Ok(())
     })?;
-    let mut document = Map::new();
-    document.insert("columns".to_string(), columns.into());
-    document.insert("rows".to_string(), rows.into());
-    document.insert("row_count".to_string(), row_count(batches).into());
+    let mut document = json!({"columns": columns, "row_count": row_count(batches)});
+    // Not through `json!`, which would copy the rows.
+    document["rows"] = Value::Array(rows);
     Ok(document)
-}
-
-/// Prints a document, with its format as the first key.
-pub fn write_document(out: &mut dyn Write, format: &str, document: &Map<String, Value>) -> io::Result<()> {
-    write!(out, "{{\"format\":{}", Value::from(format))?;
-    for (key, value) in document {
-        write!(out, ",{}:", Value::from(key.as_str()))?;
-        serde_json::to_writer(&mut *out, value)?;
-    }
-    out.write_all(b"}\n")
 }
 
 /// Prints the rows as an array of objects, one row per line. Duplicate names get a number
@@ -275,13 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn document_starts_with_its_format() {
+    fn document_has_columns_and_rows() {
         let (schema, batches) = sample();
-        let document = result_document(&schema, &batches).unwrap();
-        let mut out = Vec::new();
-        write_document(&mut out, "pellucid.result/1", &document).unwrap();
-        assert!(out.starts_with(br#"{"format":"pellucid.result/1","#));
-        let read: Value = serde_json::from_slice(&out).unwrap();
+        let read = result_document(&schema, &batches).unwrap();
         assert_eq!(read["columns"][2], json!({"name": "price", "type": "Decimal128(15, 2)"}));
         assert_eq!(read["rows"][0], json!([1, "a|b, \"c\"", "10.50", "日本"]));
         assert_eq!(read["row_count"], json!(3));

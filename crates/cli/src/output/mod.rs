@@ -14,7 +14,7 @@ mod width;
 
 pub use boxes::DisplayLimits;
 pub use file::{check_local, check_outputs, write_file, write_whole};
-pub use json::{result_document, write_document};
+pub use json::result_document;
 pub use width::fit;
 
 use arrow::array::RecordBatch;

@@ -17,8 +17,11 @@ pub use session::{Request, run};
 
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::output;
-use serde_json::{Map, Value, json};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// Format of the document of `spark jar` and `spark conf`.
+const FORMAT: &str = "pellucid.spark/1";
 
 /// Arguments of `spark`.
 #[derive(Debug, clap::Args)]
@@ -98,7 +101,7 @@ pub fn execute(arguments: &Arguments, console: &Console) -> Result<(), Failure> 
     let path = plugin::jar()?;
     let jar = path.display().to_string();
     match &arguments.command {
-        Command::Jar if console.json => print(console, Map::from_iter([("jar".to_string(), jar.into())])),
+        Command::Jar if console.json => console.print_document(FORMAT, &json!({"jar": jar})),
         Command::Jar => console.print(|out| writeln!(out, "{jar}")),
         Command::Conf(conf) => {
             let mut settings =
@@ -110,10 +113,8 @@ pub fn execute(arguments: &Arguments, console: &Console) -> Result<(), Failure> 
                 settings.push(("spark.shuffle.sync", "true".to_string()));
             }
             if console.json {
-                let settings = settings.into_iter().map(|(key, value)| (key.to_string(), value.into()));
-                let settings: Map<String, Value> = settings.collect();
-                let document = [("jar".to_string(), json!(jar)), ("conf".to_string(), settings.into())];
-                return print(console, Map::from_iter(document));
+                let settings: BTreeMap<_, _> = settings.into_iter().collect();
+                return console.print_document(FORMAT, &json!({"jar": jar, "conf": settings}));
             }
             let location = plugin::location(&path)?;
             console.print(|out| {
@@ -128,10 +129,6 @@ pub fn execute(arguments: &Arguments, console: &Console) -> Result<(), Failure> 
             })
         }
     }
-}
-
-fn print(console: &Console, document: Map<String, Value>) -> Result<(), Failure> {
-    console.print(|out| output::write_document(out, "pellucid.spark/1", &document))
 }
 
 /// Parses `spark` or `spark=MASTER`. Returns `None` to use the master of Spark's own settings.

@@ -6,7 +6,6 @@ mod text;
 use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::output;
 use crate::storage::probe_report;
 use crate::units::parse_rate;
 use pellucid_model::whatif::{
@@ -122,8 +121,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         sweep: sweep.map(|sweep| sweep.key).zip(points),
     };
     if console.json {
-        return console
-            .print(|out| output::write_document(out, "pellucid.whatif/1", &json::document(&answer)));
+        return console.print_document("pellucid.whatif/1", &json::document(&answer));
     }
     let text = text::answer(&answer, model.backtests(), console.width(), console.color_stdout());
     console.print_styled(|out| out.write_all(text.as_bytes()))?;

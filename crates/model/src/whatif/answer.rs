@@ -1,12 +1,15 @@
 //! Answers to what-ifs: plain data for renderers.
 
+use serde::Serialize;
+
 use crate::analysis::{Bottleneck, Cause};
 use crate::numbers::ratio;
 
 use super::changes::Changes;
 
 /// The predictor that made a prediction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum By {
     /// A run of the scheduler on a virtual clock.
     Simulated,
@@ -43,7 +46,7 @@ impl Baseline {
 }
 
 /// A predicted time with its 90 % interval.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
     /// The predicted time of the job.
     pub duration_ms: f64,
