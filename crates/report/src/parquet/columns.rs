@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field};
+use pellucid_trace::{Operation, Outcome, Phase};
 
 type Take<'t, R, V> = Box<dyn Fn(usize, &R) -> Option<V> + 't>;
 
@@ -32,21 +33,12 @@ impl<'t, R> Column<'t, R> {
         Column { name, values: Values::Whole(Box::new(move |_, row| take(row))) }
     }
 
-    /// Creates an integer column whose values are looked up by the row's index.
-    pub fn whole_at(name: &'static str, take: impl Fn(usize) -> Option<u64> + 't) -> Self {
-        Column { name, values: Values::Whole(Box::new(move |ix, _| take(ix))) }
-    }
-
     pub fn float(name: &'static str, take: impl Fn(&R) -> Option<f64> + 't) -> Self {
         Column { name, values: Values::Float(Box::new(move |_, row| take(row))) }
     }
 
     pub fn text(name: &'static str, take: impl Fn(&R) -> Option<&'t str> + 't) -> Self {
         Column { name, values: Values::Text(Box::new(move |_, row| take(row))) }
-    }
-
-    pub fn text_at(name: &'static str, take: impl Fn(usize) -> Option<&'t str> + 't) -> Self {
-        Column { name, values: Values::Text(Box::new(move |ix, _| take(ix))) }
     }
 
     pub fn flag(name: &'static str, take: impl Fn(&R) -> Option<bool> + 't) -> Self {
@@ -80,5 +72,84 @@ impl<'t, R> Column<'t, R> {
                 Arc::new(rows.iter().map(|(ix, row)| take(*ix, row)).collect::<BooleanArray>())
             }
         }
+    }
+}
+
+/// A value of a record that a column of `V` can hold.
+pub(super) trait Cell<V> {
+    fn cell(self) -> Option<V>;
+}
+
+/// Implements [`Cell`] for values that convert, and for these values where a record may lack them.
+macro_rules! cells {
+    ($($from:ty => $to:ty),+) => {$(
+        impl Cell<$to> for $from {
+            fn cell(self) -> Option<$to> {
+                Some(self.into())
+            }
+        }
+
+        impl Cell<$to> for Option<$from> {
+            fn cell(self) -> Option<$to> {
+                self.map(Into::into)
+            }
+        }
+    )+};
+}
+
+cells!(u32 => u64, u64 => u64, f64 => f64, bool => bool);
+
+impl<'t> Cell<&'t str> for &'t String {
+    fn cell(self) -> Option<&'t str> {
+        Some(self)
+    }
+}
+
+impl<'t> Cell<&'t str> for &'t Option<String> {
+    fn cell(self) -> Option<&'t str> {
+        self.as_deref()
+    }
+}
+
+impl<'t> Cell<&'t str> for Option<&'t str> {
+    fn cell(self) -> Option<&'t str> {
+        self
+    }
+}
+
+impl<'t> Cell<&'t str> for &Phase {
+    fn cell(self) -> Option<&'t str> {
+        Some(match self {
+            Phase::Read => "read",
+            Phase::Fetch => "fetch",
+            Phase::Compute => "compute",
+            Phase::Spill => "spill",
+            Phase::Write => "write",
+        })
+    }
+}
+
+impl<'t> Cell<&'t str> for &Operation {
+    fn cell(self) -> Option<&'t str> {
+        Some(match self {
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::List => "list",
+            Operation::Head => "head",
+            Operation::Rename => "rename",
+            Operation::Copy => "copy",
+            Operation::Delete => "delete",
+            Operation::Commit => "commit",
+        })
+    }
+}
+
+impl<'t> Cell<&'t str> for &Outcome {
+    fn cell(self) -> Option<&'t str> {
+        Some(match self {
+            Outcome::Ok => "ok",
+            Outcome::Failed => "failed",
+            Outcome::Cancelled => "cancelled",
+        })
     }
 }

@@ -37,8 +37,12 @@ pub fn parquet<W: Write + Send>(
     }
     write!("machines", tables::machines(), trace.machines.iter());
     write!("resources", tables::resources(trace), trace.resources.iter());
-    write!("jobs", tables::jobs(trace), trace.jobs.iter());
-    write!("stages", tables::stages(trace), trace.stages.iter());
+    let (jobs, stages) = (
+        tables::with_ends(&trace.jobs, &trace.job_ends, |end| end.job),
+        tables::with_ends(&trace.stages, &trace.stage_ends, |end| end.stage),
+    );
+    write!("jobs", tables::jobs(), jobs);
+    write!("stages", tables::stages(), stages);
     write!("multitasks", tables::multitasks(trace), trace.multitasks.iter());
     write!("monotasks", tables::monotasks(trace), trace.monotasks.iter());
     write!("pipelined_tasks", tables::pipelined_tasks(trace), trace.pipelined_tasks.iter());
@@ -52,10 +56,11 @@ pub fn parquet<W: Write + Send>(
 
 /// Writes one table.
 fn table<R>(
-    columns: Vec<Column<'_, R>>,
+    mut columns: Vec<Column<'_, R>>,
     mut rows: impl Iterator<Item = (usize, R)>,
     out: impl Write + Send,
 ) -> io::Result<()> {
+    columns.insert(0, Column::id());
     let fields: Vec<Field> = columns.iter().map(Column::field).collect();
     let schema = Arc::new(Schema::new(fields));
     let compression = Compression::ZSTD(ZstdLevel::default());
