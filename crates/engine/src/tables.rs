@@ -17,6 +17,7 @@ use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTable
 use datafusion::execution::context::SessionState;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use strsim::levenshtein;
 
 use crate::paths;
 use crate::text;
@@ -346,30 +347,15 @@ pub(crate) fn suggest_tables(state: &SessionState, error: DataFusionError) -> Da
         .flat_map(|c| c.schema_names().into_iter().filter_map(move |s| c.schema(&s)))
         .flat_map(|schema| schema.table_names())
         .collect();
-    known.sort_by_cached_key(|other| (edit_distance(name, other), other.clone()));
+    known.sort_by_cached_key(|other| (levenshtein(name, other), other.clone()));
     let similar: Vec<String> =
-        known.into_iter().filter(|k| edit_distance(name, k) <= name.len().max(3) / 3 + 1).take(3).collect();
+        known.into_iter().filter(|k| levenshtein(name, k) <= name.len().max(3) / 3 + 1).take(3).collect();
     let remedy = if similar.is_empty() {
         "register it with --table NAME=PATH, or query its files: FROM 'path/*.parquet'".to_string()
     } else {
         format!("did you mean {}?", similar.join(", "))
     };
     DataFusionError::Plan(format!("table {name} does not exist; {remedy}"))
-}
-
-/// Returns the Levenshtein distance between two names, in characters.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let other = (diagonal + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], other);
-        }
-    }
-    row[b.len()]
 }
 
 /// Checks that a local path that is not a pattern can be read.
@@ -397,15 +383,6 @@ fn check_local(place: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn edit_distance_counts_characters_and_is_symmetric() {
-        let cases =
-            [("", "abc", 3), ("oders", "orders", 1), ("orders", "orders", 0), ("ab", "ba", 2), ("ü", "u", 1)];
-        for (a, b, expected) in cases {
-            assert_eq!((edit_distance(a, b), edit_distance(b, a)), (expected, expected), "{a} {b}");
-        }
-    }
 
     #[test]
     fn extension_determines_format_and_compression() {
