@@ -4,7 +4,8 @@ use pellucid_model::{Change, Comparison, StageChange, Verdict};
 use serde_json::{Value, json};
 
 use crate::json::rounded;
-use crate::page::{Page, Style, cell, clean, columns, right};
+use crate::page::{Page, Style, cell, clean, right};
+use crate::width::columns;
 use crate::words::{noun, percent, time};
 
 /// Maximum number of stages shown; those with the largest change are chosen.

@@ -36,6 +36,7 @@ mod terminal;
 mod timeline;
 mod tuning;
 mod what_if;
+mod width;
 mod words;
 
 pub use comparison::{comparison, comparison_json};
@@ -51,4 +52,5 @@ pub use summary::summary_line;
 pub use terminal::{shows_warnings, terminal};
 pub use timeline::timeline;
 pub use what_if::{Single, WhatIf};
+pub use width::{columns, fit};
 pub use words::{cause, time};

@@ -1,11 +1,13 @@
 //! Lines of styled text of limited width.
 //!
 //! Renderers give each piece of text a semantic style; this module decides about colours and line breaks.
-//! Widths are terminal columns. Wide characters count as two; characters of ambiguous width count as wide.
+//! Widths are terminal columns.
 
 use std::borrow::Cow;
 
 use pellucid_trace::kind;
+
+use crate::width::{columns, fit, prefix};
 
 /// The semantic style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +77,7 @@ impl Page {
         let mut left = if whole > self.width { self.width.saturating_sub(1) } else { self.width };
         let mut end = self.text.len();
         for (style, text) in &pieces {
-            let fitting = fit(text, left);
+            let fitting = prefix(text, left);
             left -= columns(fitting);
             let code = style.code().filter(|_| self.color && !fitting.trim().is_empty());
             if let Some(code) = code {
@@ -183,40 +185,9 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns the width of a text, in columns.
-pub(crate) fn columns(text: &str) -> usize {
-    text.chars().map(char_columns).sum()
-}
-
-/// Returns the width of a character, in columns. Wide scripts begin at U+1100. Below the ideographs,
-/// punctuation, arrows, box drawing and block elements are narrow. Other symbols are ambiguous and count as
-/// wide.
-fn char_columns(c: char) -> usize {
-    match c as u32 {
-        0..=0x10ff | 0x1e00..=0x2319 | 0x2500..=0x259f => 1,
-        _ => 2,
-    }
-}
-
-/// Returns the longest prefix of a text that fits `width` columns.
-fn fit(text: &str, width: usize) -> &str {
-    let mut used = 0;
-    for (at, c) in text.char_indices() {
-        used += char_columns(c);
-        if used > width {
-            return &text[..at];
-        }
-    }
-    text
-}
-
 /// Truncates or pads a text to exactly `width` columns, aligned left.
 pub(crate) fn cell(text: &str, width: usize) -> String {
-    let mut out = clean(text);
-    if columns(&out) > width {
-        out = fit(&out, width.saturating_sub(1)).to_owned();
-        out.extend((width > 0).then_some('…'));
-    }
+    let out = fit(&clean(text), width);
     let padding = width.saturating_sub(columns(&out));
     out + &" ".repeat(padding)
 }
@@ -233,7 +204,7 @@ pub(crate) fn bar(share: f64, width: usize) -> String {
     let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
     let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
     let text = "█".repeat((eighths / 8).min(width)) + part;
-    fit(&text, width).to_owned()
+    prefix(&text, width).to_owned()
 }
 
 #[cfg(test)]

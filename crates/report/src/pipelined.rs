@@ -7,7 +7,8 @@
 use pellucid_model::{Advice, Analysis, BlockedTime, Bound, Cause, StageAnalysis};
 use pellucid_trace::Trace;
 
-use crate::page::{Page, Style, bar, cell, clean, columns, right};
+use crate::page::{Page, Style, bar, cell, clean, right};
+use crate::width::columns;
 use crate::words::{self, count, percent, shortened, time};
 
 /// Lines of a screen.

@@ -7,9 +7,10 @@
 use pellucid_model::{Analysis, BlockedTime, BlockedTimes, JobAnalysis, StageAnalysis};
 use pellucid_trace::Trace;
 
-use crate::page::{Page, Style, bar, cell, clean, columns, right};
+use crate::page::{Page, Style, bar, cell, clean, right};
 use crate::pipelined;
 use crate::summary::summary_line;
+use crate::width::columns;
 use crate::words::{self, capacity, count, noun, percent, resource, size, time};
 
 /// Maximum number of jobs, and of stages, shown.

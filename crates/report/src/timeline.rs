@@ -7,7 +7,8 @@
 use pellucid_model::{Series, series};
 use pellucid_trace::{Trace, kind};
 
-use crate::page::{Page, Style, cell, clean, columns, right};
+use crate::page::{Page, Style, cell, clean, right};
+use crate::width::columns;
 use crate::words::{capacity, resource, time};
 
 /// Maximum number of resources, and of stages, drawn: the busiest and the longest.

@@ -82,10 +82,15 @@ fn any_trace() -> impl Strategy<Value = Trace> {
     )
 }
 
-/// Returns a lower bound of a line's width, independently of the code under test. Only the wide characters of
-/// the names above count as two.
+/// Returns a lower bound of a line's width, independently of the code under test: ideographs take two columns,
+/// the letters and blocks of the names above one. Other characters may combine.
 fn min_columns(line: &str) -> usize {
-    line.chars().map(|c| if matches!(c, '\u{3000}'..='\u{9fff}') { 2 } else { 1 }).sum()
+    let min = |c| match c {
+        '\u{4e00}'..='\u{9fff}' => 2,
+        '\0'..='\u{2ff}' | '\u{2500}'..='\u{259f}' => 1,
+        _ => 0,
+    };
+    line.chars().map(min).sum()
 }
 
 /// Removes escape sequences that set colours. Other escape sequences are kept, and fail the test.
