@@ -246,7 +246,7 @@ fn report(
         let result = &executed.result;
         // A statement without a result (CREATE VIEW) prints nothing on standard output.
         if result.schema.fields().is_empty() {
-            console.note(&format!("done: {}", output::fit(&one_line(statement), STATEMENT_COLUMNS)));
+            console.note(&format!("done: {}", pellucid_report::fit(&one_line(statement), STATEMENT_COLUMNS)));
             return Ok(None);
         }
         console.print(|out| {

@@ -2,6 +2,7 @@
 
 use crate::whatif::{interval, time};
 use pellucid_model::backtest::{Scored, score};
+use pellucid_report::{escaped, fit};
 use std::fmt::Write;
 
 /// Renders the table, followed by the score.
@@ -62,10 +63,5 @@ pub fn table(cases: &[Scored], width: usize, color: bool) -> String {
 }
 
 fn cut(text: &str, columns: usize) -> String {
-    let text = pellucid_report::escaped(text);
-    if text.chars().count() <= columns {
-        return text.to_string();
-    }
-    let kept: String = text.chars().take(columns.saturating_sub(1)).collect();
-    format!("{kept}…")
+    fit(&escaped(text), columns)
 }

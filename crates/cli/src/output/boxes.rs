@@ -1,11 +1,10 @@
 //! Draws a result as a table, truncated to the size of a terminal.
 
-use super::width::{fit, width};
 use super::{for_each_row, names, row_count};
 use crate::units::format_count;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
-use pellucid_report::escaped;
+use pellucid_report::{columns as width, escaped, fit};
 use std::io::{self, Write};
 
 /// Limits on the part of a result that is shown.

@@ -10,12 +10,10 @@
 mod boxes;
 mod file;
 mod json;
-mod width;
 
 pub use boxes::DisplayLimits;
 pub use file::{check_local, check_outputs, write_file, write_whole};
 pub use json::result_document;
-pub use width::fit;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
