@@ -57,6 +57,7 @@ mod numbers;
 mod pipelined;
 mod predict;
 mod series;
+pub mod units;
 pub mod whatif;
 
 pub use analysis::*;

@@ -1,12 +1,13 @@
 //! The text and the JSON document (`pellucid.comparison/1`) of `pellucid compare`.
 
+use pellucid_model::units::{percent, time};
 use pellucid_model::{Change, Comparison, StageChange, Verdict};
 use serde_json::{Value, json};
 
 use crate::json::rounded;
 use crate::page::{Page, Style, cell, clean, right};
 use crate::width::columns;
-use crate::words::{noun, percent, time};
+use crate::words::noun;
 
 /// Maximum number of stages shown; those with the largest change are chosen.
 const MAX_STAGES: usize = 12;

@@ -4,10 +4,10 @@
 //! Applications are ranked by the largest saving of any advice; failed ones come first. The percentiles
 //! are those of the blocked-time paper (NSDI '15), figures 3, 8 and 12.
 
+use pellucid_model::units::{count, percent, time};
 use pellucid_model::{Analysis, Spread, spread};
 
 use crate::page::{Page, Style, cell, right};
-use crate::words::{count, percent, time};
 
 /// Bounds whose distribution is shown: key and label.
 const BOUNDS: [(&str, &str); 4] =

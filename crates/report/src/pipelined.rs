@@ -4,12 +4,13 @@
 //! stragglers, upper bounds and advice. Every number is also in the JSON, which is complete. Advice is given
 //! in full while there is room, then by title only.
 
+use pellucid_model::units::{count, grouped, percent, time};
 use pellucid_model::{Advice, Analysis, BlockedTime, Bound, Cause, StageAnalysis};
 use pellucid_trace::Trace;
 
 use crate::page::{Page, Style, bar, cell, clean, right};
 use crate::width::columns;
-use crate::words::{self, count, percent, shortened, time};
+use crate::words::{self, shortened};
 
 /// Lines of a screen.
 const LINES: usize = 24;
@@ -218,7 +219,7 @@ fn stages(page: &mut Page, a: &Analysis, max: usize) {
             (Style::Strong, &format!("  {}", cell(&stage_name(stage), 6))),
             (Style::Plain, &cell(&stage_work(stage), name)),
             (Style::Warning, failed),
-            (Style::Plain, &right(&crate::words::grouped(stage.tasks), 8 - failed.len())),
+            (Style::Plain, &right(&grouped(stage.tasks), 8 - failed.len())),
             (Style::Plain, &right(&format!(" {}", stage.duration_ms.map_or("–".into(), time)), 10)),
             (Style::Plain, &right(&percent(time_ms / all), 10)),
             (Style::Plain, &right(&longest(stage), 10)),
@@ -247,7 +248,7 @@ fn stragglers(page: &mut Page, a: &Analysis) {
     let by = by.collect::<Vec<_>>().join(", ");
     let text = match total {
         0 => "Stragglers 0".to_owned(),
-        _ => format!("Stragglers {} (by {by}): {}", crate::words::grouped(total), causes.join(", ")),
+        _ => format!("Stragglers {} (by {by}): {}", grouped(total), causes.join(", ")),
     };
     page.wrapped(Style::Plain, &text, 0, 2);
 }

@@ -1,10 +1,11 @@
 //! The one-line summary of a job: its outcome, its bottleneck, the next bottleneck and the bytes moved.
 
+use pellucid_model::units::{count, size, time};
 use pellucid_model::{BlockedTimes, JobAnalysis};
 use pellucid_trace::Outcome;
 
 use crate::page::clean;
-use crate::words::{count, limiting, not_limited, noun, resource, size, time};
+use crate::words::{limiting, not_limited, noun, resource};
 
 /// Returns the one-line summary of a job, without a line end:
 /// `4 rows in 1.84 s · limited by disk nvme0n1 (ideal 1.67 s of 1.84 s) · next: cores (0.61 s) · 812 MB read, 96 MB cached`.

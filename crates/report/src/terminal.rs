@@ -4,6 +4,7 @@
 //! measured time), the resources, the stages, and at the end the quantities that were not measured. Long
 //! lists are limited to the entries that account for most of the time, and say so.
 
+use pellucid_model::units::{self, count, percent, size, time};
 use pellucid_model::{Analysis, BlockedTime, BlockedTimes, JobAnalysis, StageAnalysis};
 use pellucid_trace::Trace;
 
@@ -11,7 +12,7 @@ use crate::page::{Page, Style, bar, cell, clean, right};
 use crate::pipelined;
 use crate::summary::summary_line;
 use crate::width::columns;
-use crate::words::{self, capacity, count, noun, percent, resource, size, time};
+use crate::words::{capacity, noun, resource};
 
 /// Maximum number of jobs, and of stages, shown.
 const MAX_SHOWN: usize = 5;
@@ -145,7 +146,7 @@ fn resources(page: &mut Page, a: &Analysis) {
     ]);
     for (name, used) in names.iter().zip(used) {
         let ideal = used.ideal_ms.unwrap_or(0.0);
-        let share = whole.map_or(String::new(), |whole| words::used(ideal / whole));
+        let share = whole.map_or(String::new(), |whole| units::used(ideal / whole));
         page.line(&[
             (Style::of_kind(&used.kind), &format!("  {}", cell(name, label))),
             (Style::Plain, &right(&time(ideal), times)),
@@ -224,7 +225,7 @@ fn stage(page: &mut Page, stage: &StageAnalysis, many_jobs: bool) {
         page.line(&[
             (Style::of_kind(kind), &format!("    {}", cell(noun(kind), label))),
             (Style::Plain, &right(&time(used.ideal_ms), times)),
-            (Style::Plain, &right(&used.utilization.map_or("–".into(), words::used), shares)),
+            (Style::Plain, &right(&used.utilization.map_or("–".into(), units::used), shares)),
             (Style::Plain, &right(&measured(used.queue_ms), times)),
             (Style::Plain, &right(&measured(used.service_ms), times)),
         ]);

@@ -4,12 +4,13 @@
 //! utilization, by the same capacities as in the analysis. The rows of stages below show which stage
 //! used which resource.
 
+use pellucid_model::units::time;
 use pellucid_model::{Series, series};
 use pellucid_trace::{Trace, kind};
 
 use crate::page::{Page, Style, cell, clean, right};
 use crate::width::columns;
-use crate::words::{capacity, resource, time};
+use crate::words::{capacity, resource};
 
 /// Maximum number of resources, and of stages, drawn: the busiest and the longest.
 const MAX_ROWS: usize = 8;

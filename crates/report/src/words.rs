@@ -1,86 +1,8 @@
-//! Formats numbers, units and names for people: at most three significant digits and a unit.
+//! Names of resources, causes and capacities for people.
 
+use pellucid_model::units::{count, size, time_of};
 use pellucid_model::{KindUse, Steps};
 use pellucid_trace::kind;
-
-/// Formats a duration: `1.84 s`, `85 ms`, `12 min 5 s`.
-pub fn time(ms: f64) -> String {
-    let s = ms / 1000.0;
-    match ms {
-        _ if !ms.is_finite() || ms < 0.0 => "?".into(),
-        _ if s >= 3599.5 => {
-            let minutes = (s / 60.0).round() as u64;
-            format!("{} h {} min", grouped(minutes / 60), minutes % 60)
-        }
-        _ if s >= 599.5 => {
-            let s = s.round() as u64;
-            format!("{} min {} s", s / 60, s % 60)
-        }
-        _ if s >= 99.95 => format!("{s:.0} s"),
-        _ if s >= 9.995 => format!("{s:.1} s"),
-        _ if ms >= 99.5 => format!("{s:.2} s"),
-        _ if ms >= 9.95 => format!("{ms:.0} ms"),
-        _ if ms >= 0.9995 => format!("{ms:.1} ms"),
-        0.0 => "0 s".into(),
-        _ => format!("{:.0} µs", (ms * 1000.0).max(1.0)),
-    }
-}
-
-/// Formats a part of a duration. A unit that both share is given once: `1.2 of 2.1 ms`, `45 µs of 2.1 ms`.
-pub(crate) fn time_of(part_ms: f64, whole_ms: f64) -> String {
-    let (part, whole) = (time(part_ms), time(whole_ms));
-    match (part.split_once(' '), whole.split_once(' ')) {
-        (Some((number, unit)), Some((_, same))) if unit == same => format!("{number} of {whole}"),
-        _ => format!("{part} of {whole}"),
-    }
-}
-
-/// Formats a size in powers of 1000: `812 MB`, `9.6 kB`.
-pub(crate) fn size(bytes: f64) -> String {
-    let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
-    let (mut value, mut unit) = (bytes, 0);
-    while value >= 999.5 && unit + 1 < units.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    let digits = usize::from(unit > 0 && value < 9.95);
-    format!("{value:.digits$} {}", units[unit])
-}
-
-/// Formats a fraction as a percentage: `92 %`, `0.3 %`, `<0.01 %`.
-pub(crate) fn percent(share: f64) -> String {
-    match share * 100.0 {
-        0.0 => "0 %".into(),
-        p if p < 0.01 => "<0.01 %".into(),
-        p if p < 0.095 => format!("{p:.2} %"),
-        p if p < 9.95 => format!("{p:.1} %"),
-        p => format!("{p:.0} %"),
-    }
-}
-
-/// Formats a resource's utilization. A value above 1 is a measurement error: it is shown as 100 %, while the
-/// JSON keeps the measured value.
-pub(crate) fn used(share: f64) -> String {
-    percent(share.min(1.0))
-}
-
-/// Formats an integer in groups of three digits: `6,001,215`.
-pub(crate) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (ix, digit) in digits.chars().enumerate() {
-        if ix > 0 && (digits.len() - ix).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Formats a count with its noun: `1 row`, `4 rows`.
-pub(crate) fn count(n: u64, noun: &str) -> String {
-    format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
-}
 
 /// Formats a capacity and its source: `2 cores (counted)`, `50 MB/s (set)`.
 pub(crate) fn capacity(kind: &str, capacity: Option<f64>, from: Option<&str>) -> String {
@@ -181,13 +103,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_of_gives_a_shared_unit_once() {
-        assert_eq!(time_of(1.2, 2.1), "1.2 of 2.1 ms");
-        assert_eq!(time_of(0.045, 2.1), "45 µs of 2.1 ms");
-        assert_eq!(time_of(599.0, 605_000.0), "0.60 s of 10 min 5 s");
-    }
-
-    #[test]
     fn unlimited_job_names_its_longest_steps() {
         let steps = Steps { planning_ms: 1.2, working_ms: 0.5, starting_ms: 0.4, ..Steps::default() };
         assert_eq!(not_limited(Some(&steps), 2.1), "not limited by one resource: planning 1.2 of 2.1 ms");
@@ -214,11 +129,5 @@ mod tests {
         assert_eq!(cores(1.0), "1 core (quota)");
         assert_eq!(cores(1.5), "1.5 cores (quota)");
         assert_eq!(cores(0.25), "0.25 cores (quota)");
-    }
-
-    #[test]
-    fn utilization_is_capped_at_100_percent() {
-        assert_eq!(used(1.013), "100 %");
-        assert_eq!(used(0.92), "92 %");
     }
 }

@@ -3,11 +3,12 @@
 //! The headline claims no more than the analysis. For a job that no resource limits, it names the longest
 //! steps. Without a what-if prediction, it gives the model's lower bound instead.
 
+use pellucid_model::units::{count, percent, time};
 use pellucid_model::{Analysis, Cause, JobAnalysis};
 use pellucid_trace::Outcome;
 
 use crate::what_if::WhatIf;
-use crate::words::{self, count, limiting, not_limited, noun, percent, shortened, time};
+use crate::words::{self, limiting, not_limited, noun, shortened};
 
 /// Minimum share of the time for a cause, or a gain, to appear in the headline.
 const MIN_SHARE: f64 = 0.05;

@@ -17,6 +17,7 @@ mod levels;
 mod timeline;
 
 use pellucid_model::Analysis;
+use pellucid_model::units::count;
 use pellucid_trace::Trace;
 use serde_json::json;
 
@@ -44,7 +45,7 @@ pub fn html(trace: &Trace, a: &Analysis, source: Source, what_if: Result<&WhatIf
     let headline = headline::headline(a, what_if.ok());
     let title = match a.jobs.as_slice() {
         [job] => job.name.split_whitespace().collect::<Vec<_>>().join(" "),
-        jobs => crate::words::count(jobs.len() as u64, "job"),
+        jobs => count(jobs.len() as u64, "job"),
     };
     let jobs: Vec<_> = a.jobs.iter().collect();
     let document = json!({

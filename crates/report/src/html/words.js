@@ -1,19 +1,27 @@
-// Formats numbers and units for people, by the rules of the terminal (`words.rs`). Beyond those, times below
-// 1 µs are given in ns for the timeline's zoom, and a missing value is a dash.
+// Formats numbers and units for people, by the rules of the terminal (`units.rs`); one table of cases tests both.
+// A missing value is a dash.
+
+/** Like `toFixed`, but rounds a tie to the even digit, as the terminal does. */
+function fixed(value, digits) {
+  const isTie = Math.abs(value * 2 ** (digits + 1)) % 2 === 1;
+  if (!isTie) return value.toFixed(digits);
+  const below = Math.floor(value * 10 ** digits);
+  return ((below % 2 === 0 ? below : below + 1) / 10 ** digits).toFixed(digits);
+}
 
 function timeText(ms) {
   if (ms === null || ms === undefined) return "–";
   const sign = ms < 0 ? "−" : "", a = Math.abs(ms), s = a / 1000;
   if (a === 0) return "0 s";
-  if (s >= 3599.5) return `${sign}${Math.floor(Math.round(s / 60) / 60)} h ${Math.round(s / 60) % 60} min`;
+  if (s >= 3599.5) return `${sign}${countText(Math.floor(Math.round(s / 60) / 60))} h ${Math.round(s / 60) % 60} min`;
   if (s >= 599.5) return `${sign}${Math.floor(Math.round(s) / 60)} min ${Math.round(s) % 60} s`;
-  if (s >= 99.95) return `${sign}${s.toFixed(0)} s`;
-  if (s >= 9.995) return `${sign}${s.toFixed(1)} s`;
-  if (a >= 99.5) return `${sign}${s.toFixed(2)} s`;
-  if (a >= 9.95) return `${sign}${a.toFixed(0)} ms`;
-  if (a >= 0.9995) return `${sign}${a.toFixed(1)} ms`;
-  if (a >= 0.0009995) return `${sign}${(a * 1000).toFixed(a >= 0.00995 ? 0 : 1)} µs`;
-  return `${sign}${Math.round(a * 1e6)} ns`;
+  if (s >= 99.95) return `${sign}${fixed(s, 0)} s`;
+  if (s >= 9.995) return `${sign}${fixed(s, 1)} s`;
+  if (a >= 99.5) return `${sign}${fixed(s, 2)} s`;
+  if (a >= 9.95) return `${sign}${fixed(a, 0)} ms`;
+  if (a >= 0.9995) return `${sign}${fixed(a, 1)} ms`;
+  if (a >= 0.0009995) return `${sign}${fixed(a * 1000, 0)} µs`;
+  return `${sign}${fixed(Math.max(a * 1e6, 1), 0)} ns`;
 }
 
 function sizeText(bytes) {
@@ -21,7 +29,7 @@ function sizeText(bytes) {
   const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
   let unit = 0;
   while (bytes >= 999.5 && unit + 1 < units.length) { bytes /= 1000; unit++; }
-  return `${bytes.toFixed(unit > 0 && bytes < 9.95 ? 1 : 0)} ${units[unit]}`;
+  return `${fixed(bytes, unit > 0 && bytes < 9.95 ? 1 : 0)} ${units[unit]}`;
 }
 
 function percentText(share) {
@@ -29,7 +37,7 @@ function percentText(share) {
   const p = share * 100;
   if (p === 0) return "0 %";
   if (Math.abs(p) < 0.01) return "<0.01 %";
-  return `${p.toFixed(Math.abs(p) < 0.095 ? 2 : Math.abs(p) < 9.95 ? 1 : 0)} %`;
+  return `${fixed(p, Math.abs(p) < 0.095 ? 2 : Math.abs(p) < 9.95 ? 1 : 0)} %`;
 }
 
 /** A resource's utilization. Above 100 % is a measurement error: it is capped here, and kept in the JSON. */
