@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use crate::generate::all_cores;
-use crate::units::{parse_rate, parse_size};
 use pellucid_engine::{EngineOptions, Input};
+use pellucid_model::units::{parse_rate, parse_size};
 use pellucid_runtime::IoMode;
 use std::path::PathBuf;
 

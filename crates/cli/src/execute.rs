@@ -5,9 +5,9 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
-use crate::units::format_bytes;
 use pellucid_engine::{Engine, EngineError, Progress, QueryResult};
 use pellucid_model::JobAnalysis;
+use pellucid_model::units::size_in_full;
 use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -69,8 +69,8 @@ fn describe(progress: &Progress) -> String {
         "{} of {} multitasks · {} read, {} cached",
         progress.multitasks_done,
         progress.multitasks_submitted,
-        format_bytes(progress.read_bytes),
-        format_bytes(progress.cached_bytes)
+        size_in_full(progress.read_bytes),
+        size_in_full(progress.cached_bytes)
     )
 }
 

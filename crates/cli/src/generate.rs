@@ -4,7 +4,7 @@ use crate::benchmark::{self, Benchmark, Request, Table, WriteError, Written};
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::units::{format_bytes, format_count};
+use pellucid_model::units::{grouped, size_in_full};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -107,8 +107,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     } else {
         console.print(|out| {
             for file in &written {
-                let rows = format_count(file.rows);
-                writeln!(out, "{:>14} rows {:>9}  {}", rows, format_bytes(file.bytes), file.path.display())?;
+                let rows = grouped(file.rows);
+                writeln!(out, "{:>14} rows {:>9}  {}", rows, size_in_full(file.bytes), file.path.display())?;
             }
             Ok(())
         })?;
@@ -116,8 +116,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     console.note(&format!(
         "{} tables, {} rows, {} in {:.1} s · {}",
         written.len(),
-        format_count(rows),
-        format_bytes(bytes),
+        grouped(rows),
+        size_in_full(bytes),
         started.elapsed().as_secs_f64(),
         directory.display()
     ));
@@ -160,7 +160,7 @@ pub fn generate(
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.1 += rows;
         let (bar, done) = &mut *progress;
-        bar.set(*done, total, &format!("{} of {} rows", format_count(*done), format_count(total)));
+        bar.set(*done, total, &format!("{} of {} rows", grouped(*done), grouped(total)));
     };
     let request = Request { tables, directory, workers, cancelled: &cancelled, on_rows: &on_rows };
     benchmark::write(&request).map_err(failure)

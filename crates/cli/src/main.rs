@@ -1,8 +1,8 @@
 //! The `pellucid` command: parses the command line, runs one command, and maps its
 //! result to a message and an exit code.
 //!
-//! Each command has its own module (`sql`, `analyze`, `generate`, `demo`). `benchmark`,
-//! `output` and `units` do not depend on the engine. `console` and `failure` implement
+//! Each command has its own module (`sql`, `analyze`, `generate`, `demo`). `benchmark`
+//! and `output` do not depend on the engine. `console` and `failure` implement
 //! the behaviour that all commands share: `--json`, streams and exit codes.
 
 mod analyze;
@@ -27,7 +27,6 @@ mod spark;
 mod sql;
 mod storage;
 mod temporary;
-mod units;
 mod whatif;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};

@@ -3,10 +3,11 @@
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::whatif::probed;
-use crate::{analyze, interrupt, output, units};
+use crate::{analyze, interrupt, output};
 use pellucid_model::composition::Composition;
 use pellucid_model::composition::rank::{self, Ranking};
 use pellucid_model::doctor::{self, Diagnosis, Problem, Saving, SparkConfiguration};
+use pellucid_model::units;
 use pellucid_model::whatif::{Changes, WhatIfModel, residuals};
 use pellucid_storage::StorageError;
 use pellucid_storage::probe::{self, Budget, PlaceError, Report};

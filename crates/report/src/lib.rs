@@ -46,7 +46,6 @@ pub use otlp::otlp;
 pub use overview::{overview, worst_first};
 pub use page::escaped;
 pub use parquet::parquet;
-pub use pellucid_model::units::time;
 pub use perfetto::perfetto;
 pub use redact::{Salt, redact};
 pub use summary::summary_line;

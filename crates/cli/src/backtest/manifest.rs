@@ -3,9 +3,9 @@
 use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::units::parse_rate;
 use pellucid_model::backtest::{Case, MANIFEST_FORMAT, Manifest, Scored, balanced, middle, repeats};
 use pellucid_model::measured_ms;
+use pellucid_model::units::parse_rate;
 use pellucid_model::whatif::{Changes, Residual, WhatIfModel, residuals};
 use pellucid_trace::Trace;
 use std::collections::BTreeSet;

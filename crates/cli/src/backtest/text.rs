@@ -1,7 +1,8 @@
 //! Terminal table of predicted and measured times.
 
-use crate::whatif::{interval, time};
+use crate::whatif::interval;
 use pellucid_model::backtest::{Scored, score};
+use pellucid_model::units::time;
 use pellucid_report::{escaped, fit};
 use std::fmt::Write;
 

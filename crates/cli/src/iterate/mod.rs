@@ -11,7 +11,6 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::spark::Hosting;
-use crate::units::format_count;
 use clap::{Args, Subcommand, ValueEnum};
 use data::Data;
 use pellucid_iterate::{
@@ -21,6 +20,7 @@ use pellucid_iterate_apps::applications::logistic_regression::Algorithm;
 use pellucid_iterate_apps::applications::{ApplicationError, Finished, Job};
 use pellucid_iterate_apps::applications::{kmeans, logistic_regression, pagerank};
 use pellucid_iterate_apps::input::{InputError, Table, edges};
+use pellucid_model::units::grouped;
 use results::{Cost, Printable};
 use running::{Running, start};
 use std::path::{Path, PathBuf};
@@ -329,7 +329,7 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         ran.map_err(|failure| if interrupt::requested() { Failure::Interrupted } else { failure })?;
     drop(guard);
     if let Some(iteration) = outcome.resumed_at {
-        console.note(&format!("resumed from the snapshot of iteration {}", format_count(iteration)));
+        console.note(&format!("resumed from the snapshot of iteration {}", grouped(iteration)));
     }
     let cost = Cost::of(&outcome, preparations, threads);
     let finished = job.finish(&outcome)?;
@@ -432,7 +432,7 @@ impl RunSummary {
             let share = share
                 .map_or(String::new(), |share| format!(", {:.0} % of the memory bandwidth", share * 100.0));
             parts.push(format!("{:.1} GB/s{share}", self.bytes as f64 / cost.median_ms / 1e6));
-            parts.push(format!("{} tasks/s", format_count(cost.tasks_per_s as u64)));
+            parts.push(format!("{} tasks/s", grouped(cost.tasks_per_s as u64)));
         }
         parts.join(" · ")
     }
@@ -456,15 +456,15 @@ impl Line {
 
     fn show(&mut self, now: &Progress) {
         let iteration = now.iteration.saturating_sub(self.preparations);
-        let limit = format_count(self.max_iterations);
-        let mut parts = vec![format!("iteration {} of at most {limit}", format_count(iteration))];
+        let limit = grouped(self.max_iterations);
+        let mut parts = vec![format!("iteration {} of at most {limit}", grouped(iteration))];
         if let Some(value) = now.observed.get(self.name) {
             parts.push(format!("{} {value:.6e}", self.name));
         }
         let seconds = self.last.0.elapsed().as_secs_f64();
         let tasks = now.tasks.saturating_sub(self.last.1);
         if seconds > 0.0 {
-            parts.push(format!("{} tasks/s", format_count((tasks as f64 / seconds) as u64)));
+            parts.push(format!("{} tasks/s", grouped((tasks as f64 / seconds) as u64)));
         }
         if let Some(balance) = now.balance {
             parts.push(format!("balance {:.0} %", balance * 100.0));

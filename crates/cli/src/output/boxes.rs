@@ -1,9 +1,9 @@
 //! Draws a result as a table, truncated to the size of a terminal.
 
 use super::{for_each_row, names, row_count};
-use crate::units::format_count;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
+use pellucid_model::units::grouped;
 use pellucid_report::{columns as width, escaped, fit};
 use std::io::{self, Write};
 
@@ -81,7 +81,7 @@ impl Hidden {
     /// Returns a note with their number, and with how to show them if that fits on the screen.
     fn note(self, screen: usize) -> String {
         let plural = if self.count == 1 { "" } else { "s" };
-        let short = format!("… {} more {}{plural}", format_count(self.count), self.noun);
+        let short = format!("… {} more {}{plural}", grouped(self.count), self.noun);
         let long = format!("{short} (--format csv prints all)");
         if width(&long) + 4 <= screen { long } else { short }
     }
@@ -276,7 +276,7 @@ mod tests {
             assert!([1, header.len() - 2].iter().all(|end| header[*end].starts_with("colum")), "{text}");
             // Subtract the column for the hidden ones and the two empty parts outside the bars.
             assert_eq!(header.len() - 3, drawn, "{text}");
-            let note = format!("… {} more columns", format_count((columns - drawn) as u64));
+            let note = format!("… {} more columns", grouped((columns - drawn) as u64));
             assert!(text.contains(&note), "{text}");
         }
         let fits = wide(4, 3, 40);

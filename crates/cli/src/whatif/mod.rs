@@ -7,14 +7,14 @@ use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::storage::probe_report;
-use crate::units::parse_rate;
+use pellucid_model::units::parse_rate;
 use pellucid_model::whatif::{
     Changes, Point, Single, Storage, Sweep, WhatIf, WhatIfError, WhatIfModel, residuals,
 };
 use pellucid_storage::probe::{ReadFrom, Report};
 use std::path::{Path, PathBuf};
 
-pub use text::{interval, time};
+pub use text::interval;
 
 /// Arguments of `whatif`.
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,6 @@
 //! Formats a what-if prediction as text for a terminal.
 
+use pellucid_model::units::time;
 use pellucid_model::whatif::{Baseline, By, Point, Prediction, Single};
 use pellucid_model::{Bottleneck, Cause};
 use pellucid_report::escaped;
@@ -9,8 +10,6 @@ use super::Answer;
 
 /// Width of the label column.
 const LABEL: usize = 13;
-
-pub use pellucid_report::time;
 
 /// Formats an interval: `2.21 s to 2.49 s`.
 pub fn interval(prediction: &Prediction) -> String {
