@@ -123,3 +123,6 @@ def test_truncated_trace_and_invalid_limit_are_refused(recorded, tmp_path):
     assert ran.code == 1 and "nothing to compare" in ran.err and not binary.PANIC.search(ran.err)
     ran = binary.run("compare", recorded, recorded, "--fail-slower", "much")
     assert ran.code == 2 and "10%" in ran.err
+    ran = binary.run("compare", recorded, recorded, "--fail-slower", "10")
+    assert ran.code == 2 and "write 10%" in ran.err
+    assert binary.run("compare", recorded, recorded, "--fail-slower", "0.1").code == 0

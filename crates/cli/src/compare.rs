@@ -4,6 +4,7 @@ use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
 use pellucid_model::Verdict;
+use pellucid_model::units::parse_share;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `compare`.
@@ -22,18 +23,10 @@ pub struct Arguments {
     /// Trace of the later run
     #[arg(value_name = "B")]
     b: PathBuf,
-    /// Exit with code 1 if B is slower by more than this and the interval excludes noise
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    /// Exit with code 1 if B is slower by more than this share, for example 10% or 0.1, and the interval excludes
+    /// noise
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     fail_slower: Option<f64>,
-}
-
-/// Parses `10%`, `10 %` or `10` as a share.
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
-        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
-        _ => Err("expected a percentage, such as 10%".into()),
-    }
 }
 
 /// Runs the command.

@@ -13,6 +13,7 @@ use crate::engine_options::EngineArguments;
 use crate::failure::Failure;
 use crate::output;
 use pellucid_model::backtest::{Scored, score};
+use pellucid_model::units::parse_share;
 use pellucid_model::whatif::residual_table;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub struct Arguments {
     /// Manifest with pairs of traces
     #[arg(value_name = "MANIFEST", required_unless_present = "causal", conflicts_with = "causal")]
     manifest: Option<PathBuf>,
-    /// Fail if the error of any case is larger, for example 10%
+    /// Fail if the error of any case is larger than this share, for example 10% or 0.1
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     max_error: Option<f64>,
     /// Write the prediction errors to FILE, for the intervals of later versions
@@ -51,22 +52,6 @@ pub struct Arguments {
     tables: Vec<(String, String)>,
     #[command(flatten)]
     engine: EngineArguments,
-}
-
-/// Parses `10%` or `0.1`.
-fn parse_share(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.strip_suffix('%') {
-        Some(percent) => (percent.trim(), 100.0),
-        None => (text, 1.0),
-    };
-    match number.parse::<f64>() {
-        // `--fail-slower 10` of `compare` means 10 %, so 10 is ambiguous here.
-        Ok(share) if share >= 1.0 && unit == 1.0 => {
-            Err(format!("ambiguous share {text}; write {text}%, or a fraction below 1"))
-        }
-        Ok(share) if share > 0.0 && share.is_finite() => Ok(share / unit),
-        _ => Err("expected a share above 0, for example 10% or 0.1".to_string()),
-    }
 }
 
 /// Runs the command.
@@ -159,18 +144,4 @@ fn case(case: &Scored) -> Value {
         "balanced": case.balanced,
         "void": case.void,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn share_accepts_percentages_and_fractions() {
-        assert_eq!(parse_share("10%"), Ok(0.1));
-        assert_eq!(parse_share("0.25"), Ok(0.25));
-        for text in ["", "%", "0%", "-1%", "ten", "inf", "10", "1"] {
-            assert!(parse_share(text).is_err(), "{text}");
-        }
-    }
 }
