@@ -283,14 +283,14 @@ fn stragglers_json(a: &Analysis) -> Value {
     let counts: Vec<u64> = judged.map(|s| s.count).collect();
     json!({
         "count": (!counts.is_empty()).then(|| counts.iter().sum::<u64>()),
-        "causes": with_keys(&[], crate::pipelined::straggler_causes(a)),
+        "causes": with_keys(&[], crate::text::pipelined::straggler_causes(a)),
     })
 }
 
 /// Returns the parts of the task time that the terminal shows as bars.
 fn parts_json(a: &Analysis) -> Value {
     let whole = task_time_ms(a).unwrap_or(0.0);
-    let parts = crate::pipelined::task_parts(a).into_iter();
+    let parts = crate::text::pipelined::task_parts(a).into_iter();
     parts.map(|(name, ms)| json!({"part": name, "ms": ms, "share": ms / whole})).collect()
 }
 

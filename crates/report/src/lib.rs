@@ -21,36 +21,26 @@
 //! sharing anything rendered from it.
 
 mod activity;
-mod comparison;
+mod export;
 mod html;
 mod json;
-mod otlp;
-mod overview;
-mod page;
-mod parquet;
-mod perfetto;
-mod pipelined;
 mod redact;
-mod summary;
-mod terminal;
-mod timeline;
-mod tuning;
+mod text;
 mod what_if;
-mod width;
 mod words;
 
-pub use comparison::{comparison, comparison_json};
+pub use export::otlp::otlp;
+pub use export::parquet::parquet;
+pub use export::perfetto::perfetto;
 pub use html::html;
 pub use json::{Source, analysis_json, job_json, spreads_json, write_document};
-pub use otlp::otlp;
-pub use overview::{overview, worst_first};
-pub use page::escaped;
-pub use parquet::parquet;
-pub use perfetto::perfetto;
 pub use redact::{Salt, redact};
-pub use summary::summary_line;
-pub use terminal::{shows_warnings, terminal};
-pub use timeline::timeline;
+pub use text::comparison::{comparison, comparison_json};
+pub use text::overview::{overview, worst_first};
+pub use text::page::escaped;
+pub use text::summary::summary_line;
+pub use text::terminal::{shows_warnings, terminal};
+pub use text::timeline::timeline;
+pub use text::width::{columns, fit};
 pub use what_if::{Single, WhatIf};
-pub use width::{columns, fit};
 pub use words::cause;

@@ -71,7 +71,7 @@ fn of_application(a: &Analysis, whole_ms: f64, what_if: Option<&WhatIf>) -> Head
 fn took(a: &Analysis, cause: &Cause, whole_ms: f64) -> String {
     let what = capitalized(words::cause(&cause.cause));
     let at_most = if cause.at_most { "at most " } else { "" };
-    let of = crate::pipelined::of_jobs(a, cause).map_or(String::new(), |of| format!(", {of}"));
+    let of = crate::text::pipelined::of_jobs(a, cause).map_or(String::new(), |of| format!(", {of}"));
     let (ms, whole) = (time(cause.ms), time(whole_ms));
     match cause.ms <= whole_ms {
         true => format!(

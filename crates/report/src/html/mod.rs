@@ -22,7 +22,7 @@ use pellucid_trace::Trace;
 use serde_json::json;
 
 use crate::json::{Source, analysis_json};
-use crate::terminal::missing;
+use crate::text::terminal::missing;
 use crate::what_if::WhatIf;
 use chunks::Chunks;
 

@@ -8,10 +8,10 @@ use pellucid_model::units::{self, count, percent, size, time};
 use pellucid_model::{Analysis, BlockedTime, BlockedTimes, JobAnalysis, StageAnalysis};
 use pellucid_trace::Trace;
 
-use crate::page::{Page, Style, bar, cell, clean, right};
-use crate::pipelined;
-use crate::summary::summary_line;
-use crate::width::columns;
+use super::page::{Page, Style, bar, cell, clean, right};
+use super::pipelined;
+use super::summary::summary_line;
+use super::width::columns;
 use crate::words::{capacity, noun, resource};
 
 /// Maximum number of jobs, and of stages, shown.

@@ -4,9 +4,9 @@ use pellucid_model::units::{percent, time};
 use pellucid_model::{Change, Comparison, StageChange, Verdict};
 use serde_json::{Value, json};
 
+use super::page::{Page, Style, cell, clean, right};
+use super::width::columns;
 use crate::json::rounded;
-use crate::page::{Page, Style, cell, clean, right};
-use crate::width::columns;
 use crate::words::noun;
 
 /// Maximum number of stages shown; those with the largest change are chosen.

@@ -8,8 +8,8 @@ use pellucid_model::units::{count, grouped, percent, time};
 use pellucid_model::{Advice, Analysis, BlockedTime, Bound, Cause, StageAnalysis};
 use pellucid_trace::Trace;
 
-use crate::page::{Page, Style, bar, cell, clean, right};
-use crate::width::columns;
+use super::page::{Page, Style, bar, cell, clean, right};
+use super::width::columns;
 use crate::words::{self, shortened};
 
 /// Lines of a screen.
@@ -44,7 +44,7 @@ fn compose(page: &mut Page, a: &Analysis, trace: &Trace, parts: usize, stages: u
     self::stages(page, a, stages);
     stragglers(page, a);
     bounds(page, a);
-    crate::tuning::line(a).into_iter().for_each(|line| page.wrapped(Style::Plain, &line, 0, 2));
+    super::tuning::line(a).into_iter().for_each(|line| page.wrapped(Style::Plain, &line, 0, 2));
     a.notes.iter().for_each(|note| page.wrapped(Style::Warning, &format!("! {note}"), 0, 2));
     advice(page, a);
 }

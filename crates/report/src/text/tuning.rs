@@ -2,7 +2,7 @@
 
 use pellucid_model::{Analysis, Tuning};
 
-use crate::page::clean;
+use super::page::clean;
 
 /// Maximum number of stages in the line; the JSON document has all of them.
 const MAX_STAGES: usize = 4;

@@ -4,7 +4,7 @@ use pellucid_model::units::{count, size, time};
 use pellucid_model::{BlockedTimes, JobAnalysis};
 use pellucid_trace::Outcome;
 
-use crate::page::clean;
+use super::page::clean;
 use crate::words::{limiting, not_limited, noun, resource};
 
 /// Returns the one-line summary of a job, without a line end:

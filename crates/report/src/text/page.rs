@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use pellucid_trace::kind;
 
-use crate::width::{columns, fit, prefix};
+use super::width::{columns, fit, prefix};
 
 /// The semantic style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use pellucid_model::units::time;
 use pellucid_model::{Series, series};
 use pellucid_trace::{Trace, kind};
 
-use crate::page::{Page, Style, cell, clean, right};
-use crate::width::columns;
+use super::page::{Page, Style, cell, clean, right};
+use super::width::columns;
 use crate::words::{capacity, resource};
 
 /// Maximum number of resources, and of stages, drawn: the busiest and the longest.

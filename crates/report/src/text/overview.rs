@@ -7,7 +7,7 @@
 use pellucid_model::units::{count, percent, time};
 use pellucid_model::{Analysis, Spread, spread};
 
-use crate::page::{Page, Style, cell, right};
+use super::page::{Page, Style, cell, right};
 
 /// Bounds whose distribution is shown: key and label.
 const BOUNDS: [(&str, &str); 4] =

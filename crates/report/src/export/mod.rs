@@ -1,0 +1,5 @@
+//! Exports of a trace to the formats of other tools.
+
+pub(crate) mod otlp;
+pub(crate) mod parquet;
+pub(crate) mod perfetto;
