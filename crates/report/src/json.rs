@@ -1,4 +1,4 @@
-//! The JSON document of an analysis, `pellucid.analysis/1`, described in `docs/json.md`.
+//! The JSON documents of an analysis (`pellucid.analysis/1`) and of a comparison, described in `docs/json.md`.
 //!
 //! Every document has every key, so readers need not handle missing keys: `null` means not measured, and an
 //! empty list means that nothing was found. Blocked times, stragglers, bounds, replay and advice apply to
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use pellucid_model::{
-    Analysis, BlockedTime, BlockedTimes, JobAnalysis, KindUse, StageAnalysis, Stragglers, spread,
+    Analysis, BlockedTime, BlockedTimes, Comparison, JobAnalysis, KindUse, StageAnalysis, Stragglers, spread,
 };
 use pellucid_trace::{Application, Trace};
 use serde::Serialize;
@@ -166,6 +166,37 @@ pub fn job_json(job: &JobAnalysis) -> Value {
     rounded(json!(Job::of(job)))
 }
 
+/// Returns the document `pellucid.comparison/1`. `a` and `b` name the inputs.
+pub fn comparison_json(c: &Comparison, a: &str, b: &str) -> Value {
+    let stages = c.stages.iter().map(|stage| {
+        json!({
+            "a": stage.a,
+            "b": stage.b,
+            "source_ids": stage.source_ids,
+            "name": stage.name,
+            "duration_ms": {"a": stage.duration_ms.0, "b": stage.duration_ms.1},
+            "change_ms": stage.change.map(|c| c.ms),
+            "low_ms": stage.change.map(|c| c.low_ms),
+            "high_ms": stage.change.map(|c| c.high_ms),
+            "verdict": stage.change.map(|c| c.verdict()),
+            "explained_by": stage.explained_by,
+            "why": stage.why,
+        })
+    });
+    rounded(json!({
+        "format": "pellucid.comparison/1",
+        "a": a,
+        "b": b,
+        "duration_ms": {"a": c.duration_ms.0, "b": c.duration_ms.1},
+        "change_ms": c.change.ms,
+        "low_ms": c.change.low_ms,
+        "high_ms": c.change.high_ms,
+        "stages": stages.collect::<Vec<_>>(),
+        "verdict": c.change.verdict(),
+        "notes": c.notes,
+    }))
+}
+
 /// Returns percentiles of each bound's improvement over the jobs of several analyses.
 pub fn spreads_json(analyses: &[Analysis]) -> Value {
     rounded(with_keys(&BOUNDS, BOUNDS.map(|bound| (bound, spread(analyses, bound)))))
@@ -312,7 +343,7 @@ fn with_keys<K: ToString, V: Serialize>(keys: &[&str], entries: impl IntoIterato
 }
 
 /// Rounds every floating-point number to twelve significant digits, which removes the noise of sums.
-pub(crate) fn rounded(value: Value) -> Value {
+fn rounded(value: Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => number.as_f64().map(rounded_number).into(),
         Value::Array(values) => values.into_iter().map(rounded).collect(),

@@ -1,12 +1,10 @@
-//! The text and the JSON document (`pellucid.comparison/1`) of `pellucid compare`.
+//! The text of `pellucid compare`.
 
 use pellucid_model::units::{percent, time};
 use pellucid_model::{Change, Comparison, StageChange, Verdict};
-use serde_json::{Value, json};
 
 use super::page::{Page, Style, cell, clean, right};
 use super::width::columns;
-use crate::json::rounded;
 use crate::words::noun;
 
 /// Maximum number of stages shown; those with the largest change are chosen.
@@ -105,35 +103,4 @@ fn signed(ms: f64) -> String {
 
 fn interval(change: &Change) -> String {
     format!("{} (90 % interval {} to {})", signed(change.ms), signed(change.low_ms), signed(change.high_ms))
-}
-
-/// Returns the document `pellucid.comparison/1`. `a` and `b` name the inputs.
-pub fn comparison_json(c: &Comparison, a: &str, b: &str) -> Value {
-    let stages = c.stages.iter().map(|stage| {
-        json!({
-            "a": stage.a,
-            "b": stage.b,
-            "source_ids": stage.source_ids,
-            "name": stage.name,
-            "duration_ms": {"a": stage.duration_ms.0, "b": stage.duration_ms.1},
-            "change_ms": stage.change.map(|c| c.ms),
-            "low_ms": stage.change.map(|c| c.low_ms),
-            "high_ms": stage.change.map(|c| c.high_ms),
-            "verdict": stage.change.map(|c| c.verdict()),
-            "explained_by": stage.explained_by,
-            "why": stage.why,
-        })
-    });
-    rounded(json!({
-        "format": "pellucid.comparison/1",
-        "a": a,
-        "b": b,
-        "duration_ms": {"a": c.duration_ms.0, "b": c.duration_ms.1},
-        "change_ms": c.change.ms,
-        "low_ms": c.change.low_ms,
-        "high_ms": c.change.high_ms,
-        "stages": stages.collect::<Vec<_>>(),
-        "verdict": c.change.verdict(),
-        "notes": c.notes,
-    }))
 }
