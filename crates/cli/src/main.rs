@@ -16,7 +16,6 @@ mod engine_options;
 mod execute;
 mod export;
 mod failure;
-mod follow;
 mod generate;
 mod inputs;
 mod interrupt;

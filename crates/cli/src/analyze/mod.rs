@@ -3,9 +3,10 @@
 //! A single log gets a full screen; several get a table, worst first. Logs are read one at a time, and only
 //! their analyses are kept. If one of several logs cannot be read, the command warns and continues.
 
+mod follow;
+
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::follow;
 use crate::inputs::{self, Input};
 use pellucid_model::Analysis;
 use pellucid_report::{Salt, Source, escaped};
