@@ -1,6 +1,6 @@
 //! Draws a result as a table, truncated to the size of a terminal.
 
-use super::{for_each_row, names, row_count};
+use super::rows::{for_each_row, names, row_count};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
 use pellucid_model::units::grouped;

@@ -3,7 +3,7 @@
 //! Only rows from Spark are written here. The engine writes its own rows with `COPY`, as write
 //! monotasks.
 
-use super::invalid;
+use super::rows::invalid;
 use crate::failure::Failure;
 use arrow::array::RecordBatch;
 use arrow::csv;

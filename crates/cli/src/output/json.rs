@@ -15,7 +15,7 @@
 //!
 //! `docs/json.md` documents this mapping for users.
 
-use super::{invalid, row_count};
+use super::rows::{invalid, row_count};
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, MapArray, RecordBatch, StructArray};
 use arrow::compute::cast;
 use arrow::datatypes::{

@@ -1,8 +1,9 @@
 //! `pellucid storage`: ranks compositions by their data paths, measures stores, and finds problems.
 
+pub mod reports;
+
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::whatif::probed;
 use crate::{analyze, interrupt, output};
 use pellucid_model::composition::Composition;
 use pellucid_model::composition::rank::{self, Ranking};
@@ -12,6 +13,7 @@ use pellucid_model::whatif::{Changes, WhatIfModel, residuals};
 use pellucid_storage::StorageError;
 use pellucid_storage::probe::{self, Budget, PlaceError, Report};
 use pellucid_trace::Trace;
+use reports::{probe_report, probed};
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -188,11 +190,6 @@ fn probe(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
     });
     let shown = show(console, &report, &report.text());
     written.and(shown)
-}
-
-/// Reads a probe's report from a file.
-pub fn probe_report(path: &Path) -> Result<Report, Failure> {
-    Report::parse(&read_text(path)?).map_err(|why| Failure::Failed(format!("{}: {why}", path.display())))
 }
 
 fn doctor(arguments: &DoctorArguments, console: &Console) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use pellucid_model::whatif::{Changes, Point, Single};
 use serde_json::{Map, Value, json};
 
-use super::Answer;
+use super::answer::Answer;
 
 /// Returns the document.
 pub fn document(answer: &Answer) -> Value {

@@ -1,17 +1,16 @@
 //! `pellucid whatif`: predicts a job's time with other hardware or settings.
 
+mod answer;
 mod json;
 mod text;
 
 use crate::analyze;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::storage::probe_report;
+use crate::storage::reports::{probe_report, probed};
+use answer::Answer;
 use pellucid_model::units::parse_rate;
-use pellucid_model::whatif::{
-    Changes, Point, Single, Storage, Sweep, WhatIf, WhatIfError, WhatIfModel, residuals,
-};
-use pellucid_storage::probe::{ReadFrom, Report};
+use pellucid_model::whatif::{Changes, Sweep, WhatIfError, WhatIfModel, residuals};
 use std::path::{Path, PathBuf};
 
 pub use text::interval;
@@ -59,16 +58,6 @@ impl From<WhatIfError> for Failure {
     }
 }
 
-/// The predictions of one invocation.
-pub struct Answer {
-    /// All changes combined; without changes, the baseline.
-    pub whatif: WhatIf,
-    /// The key and the points of a sweep.
-    pub sweep: Option<(String, Vec<Point>)>,
-    /// Single changes, if neither `--set` nor `--sweep` was given.
-    pub singles: Option<Vec<Single>>,
-}
-
 /// Parses the settings, and reads the file of `storage=FILE`.
 fn changes(settings: &[String]) -> Result<Changes, Failure> {
     let mut changes = Changes::default();
@@ -82,22 +71,6 @@ fn changes(settings: &[String]) -> Result<Changes, Failure> {
         }
     }
     Ok(changes)
-}
-
-/// Converts a probe's report to the model's storage parameters.
-pub fn probed(report: &Report) -> Storage {
-    let service = report.service();
-    Storage {
-        name: report.url.clone(),
-        is_disk: report.url.starts_with("file://"),
-        first_byte_ns: service.first_byte_ns,
-        read: service.read,
-        at_once: service.at_once,
-        read_just_written: report.read_from == ReadFrom::Written,
-        // Jobs write multipart uploads. Objects put in one request include their own completion time.
-        write_bytes_per_s: report.upload.map(|upload| upload.bytes_per_s()).or(report.write_bytes_per_s),
-        publish_ns: report.upload.map(|upload| upload.completion_ns()),
-    }
 }
 
 /// Runs the command.

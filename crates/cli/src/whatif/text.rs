@@ -6,7 +6,7 @@ use pellucid_model::{Bottleneck, Cause};
 use pellucid_report::escaped;
 use std::fmt::Write;
 
-use super::Answer;
+use super::answer::Answer;
 
 /// Width of the label column.
 const LABEL: usize = 13;
