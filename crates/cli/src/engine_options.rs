@@ -103,7 +103,6 @@ impl EngineArguments {
                 InputFrom::Memory => Input::Memory,
                 InputFrom::MemoryDecoded => Input::MemoryDecoded,
             },
-            ..EngineOptions::default()
         })
     }
 }

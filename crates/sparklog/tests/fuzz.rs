@@ -91,9 +91,8 @@ fn inputs() -> Inputs {
     Inputs::text(logs(), &words)
 }
 
-/// Reads a log within the memory limit, and checks the trace or the message. Returns true if it was read without a
-/// warning.
-fn read_safely(bytes: &[u8]) -> bool {
+/// Reads a log within the memory limit, and checks the trace or the message.
+fn read_safely(bytes: &[u8]) -> Option<Trace> {
     let (peak, result) = peak_memory(|| {
         looks_like_event_log(bytes);
         trace_of(bytes)
@@ -103,13 +102,15 @@ fn read_safely(bytes: &[u8]) -> bool {
         Ok(trace) => assert_eq!(trace.check(), Vec::<String>::new()),
         Err(message) => assert!(message.contains("log"), "{message}"),
     }
-    result.is_ok_and(|trace| trace.warnings.is_empty())
+    result.ok()
 }
 
 #[test]
 fn damaged_log_plain() {
     let inputs = inputs();
-    fuzz("damaged_log_plain", |random| read_safely(&inputs.damaged(random)));
+    // Malformed lines are skipped with a warning, so nearly every log can be read.
+    let whole = |trace: Trace| trace.warnings.is_empty();
+    fuzz("damaged_log_plain", |random| read_safely(&inputs.damaged(random)).is_some_and(whole));
 }
 
 /// Damages text before it is compressed, and compressed bytes.
@@ -126,6 +127,7 @@ fn fuzz_compressed(test: &'static str, magic: &[u8], compress: fn(&[u8]) -> Vec<
                 bytes
             }
         })
+        .is_some()
     });
 }
 
