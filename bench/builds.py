@@ -54,10 +54,7 @@ def table(lines: list[dict]) -> list[str]:
         mean, low, high = stats.ratio_interval(pairs)
         new, old = (sum(pair[at] for pair in pairs) for at in (0, 1))
         ratio, slowest = max((a / b, l["case"]["query"]) for (a, b), l in zip(pairs, of_suite, strict=True))
-        rows.append(
-            f"| {benchmark}, {what} | {len(pairs)} | {old:.2f} | {new:.2f} | {mean:.3f} | {low:.3f} to {high:.3f} "
-            f"| {slowest}: {ratio:.2f} |"
-        )
+        rows.append(f"| {benchmark}, {what} | {len(pairs)} | {old:.2f} | {new:.2f} | {mean:.3f} | {low:.3f} to {high:.3f} | {slowest}: {ratio:.2f} |")
     return rows
 
 

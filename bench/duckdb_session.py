@@ -39,8 +39,7 @@ def needed_bytes(data: Path, columns: dict[str, list[str]]) -> int:
     total = 0
     for table, names in columns.items():
         total += connection.execute(
-            f"SELECT sum(total_compressed_size) FROM parquet_metadata('{data / table}.parquet') "
-            "WHERE path_in_schema IN (SELECT unnest(?))",
+            f"SELECT sum(total_compressed_size) FROM parquet_metadata('{data / table}.parquet') WHERE path_in_schema IN (SELECT unnest(?))",
             [names],
         ).fetchone()[0]
     return int(total)
@@ -64,8 +63,7 @@ def cut(source: Path, folder: Path, files: int) -> None:
     connection = oracle.connect()
     folder.mkdir(parents=True)
     rows, longest = connection.execute(
-        f"SELECT sum(rows), max(rows) FROM (SELECT DISTINCT row_group_id, row_group_num_rows AS rows "
-        f"FROM parquet_metadata('{source}'))"
+        f"SELECT sum(rows), max(rows) FROM (SELECT DISTINCT row_group_id, row_group_num_rows AS rows FROM parquet_metadata('{source}'))"
     ).fetchone()
     for index in range(files):
         low, high = rows * index // files, rows * (index + 1) // files

@@ -48,10 +48,7 @@ class Template:
         rdds = [m.span() for m in RDDS.finditer(line)]
         for match in LISTS.finditer(line):
             if not any(begin <= match.start() < end - 13 for begin, end in rdds):
-                found += [
-                    (match.start(2) + m.start(), match.start(2) + m.end(), "Stage ID", m.group())
-                    for m in re.finditer(rb"\d+", match.group(2))
-                ]
+                found += [(match.start(2) + m.start(), match.start(2) + m.end(), "Stage ID", m.group()) for m in re.finditer(rb"\d+", match.group(2))]
         for begin, end, kind, value in sorted(found):
             self.parts.append((line[at:begin], kind, int(value)))
             at = end

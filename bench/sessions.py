@@ -53,9 +53,7 @@ class Session:
         self.engine = engine
         self.peak_bytes: int | None = None
         self.core_s: float | None = None
-        self.process = subprocess.Popen(
-            command(engine, data), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
+        self.process = subprocess.Popen(command(engine, data), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
     def __enter__(self) -> "Session":
         return self

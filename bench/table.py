@@ -120,18 +120,15 @@ def micro_section(lines: list[dict]) -> list:
         goal = at_most(what, line["median"], limit, interval=interval, unit=unit)
         out.append(replace(goal, shown=row(what, measured, shown, goal.limit, goal.verdict, *rest)))
     lacking = [
-        at_most(f"{begins}…", None, limit)
-        for begins, limit in MICRO.items()
-        if not any(line["case"]["name"].startswith(begins) for line in lines)
+        at_most(f"{begins}…", None, limit) for begins, limit in MICRO.items() if not any(line["case"]["name"].startswith(begins) for line in lines)
     ]
     return [
         *out,
         "",
-        "- `record/…`: core time of the thread that records an event. `record/multitask` has no limit, since a multitask is "
-        "registered only once.",
+        "- `record/…`: core time of the thread that records an event. `record/multitask` has no limit, since a multitask is registered only once.",
         "- `complete_and_start_with_10000_queued/…`: the scheduler completes a monotask and starts another while 10,000 are queued. "
         "That takes at least two decisions, so the time is an upper bound for one.",
-        "- `trace of …`: the file's bytes per record. \"Cost of recording\" has the same figure for real queries.",
+        '- `trace of …`: the file\'s bytes per record. "Cost of recording" has the same figure for real queries.',
         *lacking,
         "",
     ]
@@ -168,13 +165,9 @@ def warm_table(lines: list[dict]) -> list:
         both = found["pellucid"]["ms"] and found["datafusion"]["ms"]
         ratio = f"{median_ratio(found['pellucid']['ms'], found['datafusion']['ms']):.2f}" if both else "–"
         note = "" if line["rows_agree"] else " (row counts differ)"
-        out.append(
-            row(f"Q{line['case']['query']}{mark(line)}", *(milliseconds(found[e]["ms"]) for e in ENGINES), ratio + note)
-        )
+        out.append(row(f"Q{line['case']['query']}{mark(line)}", *(milliseconds(found[e]["ms"]) for e in ENGINES), ratio + note))
     part = {e: of_all(len(ratios[e]), len(lines), "queries") for e in ENGINES}
-    means = [
-        f"{geometric_mean(ratios[e]):.3f}{f' ({part[e]})' if part[e] else ''}" if ratios[e] else "–" for e in ENGINES
-    ]
+    means = [f"{geometric_mean(ratios[e]):.3f}{f' ({part[e]})' if part[e] else ''}" if ratios[e] else "–" for e in ENGINES]
     out += [row("geometric mean over plain", *means, ""), ""]
     errors = [(f"Q{line['case']['query']}", e, line["engines"][e]["error"]) for line in by_query for e in ENGINES]
     ours = [f"Q{line['case']['query']}" for line in by_query if not answered(line["engines"])]
@@ -297,9 +290,7 @@ def recording_section(lines: list[dict]) -> list:
     lines = newest(lines)
     out = [title("Cost of recording", lines), "", *RECORDED, "", *origin(lines, "python -m bench.run --again recording")]
     parts = ("recording_ns", "writer_ns", "core_ns")
-    shares = [
-        line for line in lines if line["case"]["what"] == "share" and all(line[part] is not None for part in parts)
-    ]
+    shares = [line for line in lines if line["case"]["what"] == "share" and all(line[part] is not None for part in parts)]
     if shares:
         lacks = of_all(len(shares), QUERIES, "queries")
         total = {key: sum(line[key] for line in shares) for key in (*parts, "events", "trace_bytes")}
@@ -318,8 +309,7 @@ def recording_section(lines: list[dict]) -> list:
             verdict = "" if resolved(low, high) else ": not resolved"
             lacks = of_all(len(line["pairs_ms"]), recording.PAIRS, "pairs") or f"{len(line['pairs_ms'])} pairs"
             out.append(
-                f"- Time with `--trace` over time without, {lacks} in turns{mark(line)}: "
-                f"{ratio:.4f} (95 % interval {low:.4f} to {high:.4f}){verdict}"
+                f"- Time with `--trace` over time without, {lacks} in turns{mark(line)}: {ratio:.4f} (95 % interval {low:.4f} to {high:.4f}){verdict}"
             )
     return [*out, ""]
 
@@ -337,9 +327,7 @@ def sparklog_table(line: dict) -> list:
             continue
         core = statistics.median(found["core_s"])
         peak = statistics.median(found["peak_bytes"]) / 1e6
-        out.append(
-            row(name, f"{core:.2f}", f"{statistics.median(found['wall_s']):.2f}", f"{peak:.0f}", f"{line['bytes'] / 1e6 / core:.0f}")
-        )
+        out.append(row(name, f"{core:.2f}", f"{statistics.median(found['wall_s']):.2f}", f"{peak:.0f}", f"{line['bytes'] / 1e6 / core:.0f}"))
     return [*out, ""]
 
 
@@ -401,7 +389,11 @@ def million_section(lines: list[dict]) -> list:
 def adaptive_section(lines: list[dict]) -> list:
     """Returns the goals of the adaptive suite; its tables and the causes of its misses are on another page."""
     out = [title("Self-adaptive executors", newest(lines)), ""]
-    out += ["The Spark plugin's policies for the number of tasks at once, compared with fixed numbers. This section has the goals only;", ADAPTIVE, ""]
+    out += [
+        "The Spark plugin's policies for the number of tasks at once, compared with fixed numbers. This section has the goals only;",
+        ADAPTIVE,
+        "",
+    ]
     for group, settings in adaptive.newest(lines).items():
         disk, job, _ = group
         goals = (part for part in adaptive.verdict(group, settings) if isinstance(part, Goal))
@@ -422,7 +414,7 @@ NOTES = [
     " ([README.md](README.md#sql-queries-make-bench)).",
 ]
 LEGEND = [
-    "\"A over B\" is A's figure divided by B's: for times, below 1 means that A is faster. \"Not resolved\" means that the interval contains",
+    '"A over B" is A\'s figure divided by B\'s: for times, below 1 means that A is faster. "Not resolved" means that the interval contains',
     "the limit. In the goals for tasks at once, `0: 4 (16)` means that in stage 0 the policy ended at 4 tasks, and 16 was the best fixed number.",
 ]
 SECTIONS = {

@@ -50,7 +50,9 @@ def test_runs_with_the_plugin_set_its_mode(tmp_path):
 def test_everyday_table_uses_the_newest_complete_build():
     def lines(build, *settings):
         took = {"stock": 1500, "measure": 1500, "adaptive": 9000}
-        return [{"case": {"setting": setting, "repeat": 0}, "build": build, "ms": dict.fromkeys(shapes.SHAPES, took[setting])} for setting in settings]
+        return [
+            {"case": {"setting": setting, "repeat": 0}, "build": build, "ms": dict.fromkeys(shapes.SHAPES, took[setting])} for setting in settings
+        ]
 
     assert everyday.newest([]) == []
     whole = lines("b", *everyday.SETTINGS)

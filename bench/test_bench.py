@@ -88,9 +88,7 @@ def criterion_leaves(home, name, median, low, high):
 def test_estimates_are_medians_of_criterion(tmp_path):
     criterion_leaves(tmp_path, "record/monotask", 25.7, 24.5, 31.7)
     (tmp_path / "record" / "monotask" / "base").mkdir()
-    assert micro.estimates(tmp_path) == {
-        "record/monotask": {"unit": "ns", "median": 25.7, "interval": [24.5, 31.7], "confidence": 0.95}
-    }
+    assert micro.estimates(tmp_path) == {"record/monotask": {"unit": "ns", "median": 25.7, "interval": [24.5, 31.7], "confidence": 0.95}}
 
 
 def test_sizes_are_read_from_the_size_test():
@@ -265,9 +263,7 @@ def test_cold_goals_need_a_long_ideal_time_and_the_right_bottleneck():
 
 def test_two_disks_page():
     took = {"one disk": [cold_run(10_000, 1)], "two disks": [cold_run(5_200, 1)]}
-    page = table.page(
-        {"two-disks": [line({"scale": 5, "query": q}, took=took, runs=1, disks=["a", "b"]) for q in (1, 6, 14)]}
-    )
+    page = table.page({"two-disks": [line({"scale": 5, "query": q}, took=took, runs=1, disks=["a", "b"]) for q in (1, 6, 14)]})
     assert "| Q1 | 10.00 | 5.20 | 0.520 |" in page and "**0.52** (goal: at most 0.55): met" in page
 
 

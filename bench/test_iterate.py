@@ -43,7 +43,10 @@ def test_page_shows_ratios_errors_and_missing_measurements(monkeypatch, tmp_path
         line(ours | {"turn": 2}, iteration_s=[0.012], **found),
         line(
             {"experiment": "micropartitions", "application": "kmeans", "partitions a core": 4, "peer": "Spark MLlib"},
-            iteration_s=[0.2], tasks_per_s=1000.4, outside_tasks=0.25, task_ms={"p10": 1, "p50": 2, "p90": 3, "p99": 4},
+            iteration_s=[0.2],
+            tasks_per_s=1000.4,
+            outside_tasks=0.25,
+            task_ms={"p10": 1, "p50": 2, "p90": 3, "p99": 4},
         ),
         line(
             {"experiment": "uneven"},

@@ -47,7 +47,9 @@ def line(job: str, disk: str, setting: str, repeat: int, s: float, build: str = 
 @pytest.fixture
 def lines() -> list[dict]:
     """Returns two repeats of every setting of one job: 10 s on one disk, 6 s on two."""
-    return [line("scan", disk, setting, repeat, s) for repeat in range(2) for disk, s in (("H150R", 10.0), ("H150Rx2", 6.0)) for setting in cases.SETTINGS]
+    return [
+        line("scan", disk, setting, repeat, s) for repeat in range(2) for disk, s in (("H150R", 10.0), ("H150Rx2", 6.0)) for setting in cases.SETTINGS
+    ]
 
 
 def test_manifest_predicts_stock_times_from_both_logs(lines):
@@ -61,20 +63,38 @@ def test_manifest_predicts_stock_times_from_both_logs(lines):
 
 
 def test_page_shows_the_error_of_each_model(lines):
-    said = [("1 to 2, stock", 10e3, 5e3, 6e3), ("1 to 2, measure", 10.1e3, 6.6e3, 6e3), ("2 to 1, stock", 6e3, 12e3, 10e3), ("2 to 1, measure", 6e3, 9e3, 10e3)]
+    said = [
+        ("1 to 2, stock", 10e3, 5e3, 6e3),
+        ("1 to 2, measure", 10.1e3, 6.6e3, 6e3),
+        ("2 to 1, stock", 6e3, 12e3, 10e3),
+        ("2 to 1, measure", 6e3, 9e3, 10e3),
+    ]
     document = {
         "cases": [
             {
-                "name": f"scan, {name}", "baseline_ms": before, "baseline_spread": 0.04, "measured_ms": after, "measured_spread": 0.1,
-                "predicted_ms": predicted, "low_ms": predicted - 1e3, "high_ms": predicted + 1e3, "inside": predicted != 12e3,
+                "name": f"scan, {name}",
+                "baseline_ms": before,
+                "baseline_spread": 0.04,
+                "measured_ms": after,
+                "measured_spread": 0.1,
+                "predicted_ms": predicted,
+                "low_ms": predicted - 1e3,
+                "high_ms": predicted + 1e3,
+                "inside": predicted != 12e3,
             }  # fmt: skip
             for name, before, predicted, after in said
         ]
     }
     page = table.page(lines, document)
     # 100 MB at 50 MB/s take 2 s, and 1 s on two disks; a core second is half of one on two cores.
-    assert "| scan | 1 → 2 | 10.0 (± 2%) | 6.0 (± 5%) | 10.0 (+67%) | 5.0 (-17%) | 5.0 (-17%) | 5.0 (-17%; 4.0 to 6.0) | 6.6 (+10%; 5.6 to 7.6) |" in page
-    assert "| scan | 2 → 1 | 6.0 (± 2%) | 10.0 (± 5%) | 6.0 (-40%) | 12.0 (+20%) | 12.0 (+20%) | 12.0 (+20%; 11.0 to 13.0) | 9.0 (-10%; 8.0 to 10.0) |" in page
+    assert (
+        "| scan | 1 → 2 | 10.0 (± 2%) | 6.0 (± 5%) | 10.0 (+67%) | 5.0 (-17%) | 5.0 (-17%) | 5.0 (-17%; 4.0 to 6.0) | 6.6 (+10%; 5.6 to 7.6) |"
+        in page
+    )
+    assert (
+        "| scan | 2 → 1 | 6.0 (± 2%) | 10.0 (± 5%) | 6.0 (-40%) | 12.0 (+20%) | 12.0 (+20%) | 12.0 (+20%; 11.0 to 13.0) | 9.0 (-10%; 8.0 to 10.0) |"
+        in page
+    )
     assert "| median error |  |  |  | 53% | 18% | 18% | 18% | 10% |" in page
     assert "stock log: 1 of 2 of its 90 % intervals" in page and "plugin's trace: 2 of 2 of its 90 % intervals" in page
     assert "(job, disks): scan, 1: 1.010; scan, 2: 1.000" in page

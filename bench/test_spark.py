@@ -46,9 +46,7 @@ def test_manifest_has_pairs_measured_in_both_configurations(kept):
     assert table.manifest(table.newest(lines))["cases"] == []
     lines.append(kept({"suite": "pairs", "way": case.target.name, "spark": "4.3.0", "round": 0}))
     found = table.manifest(table.newest(lines))["cases"]
-    assert [(one["set"], one["baseline"], one["measured"]) for one in found[:1]] == [
-        (case.settings, [lines[0]["log"]], [lines[1]["log"]])
-    ]
+    assert [(one["set"], one["baseline"], one["measured"]) for one in found[:1]] == [(case.settings, [lines[0]["log"]], [lines[1]["log"]])]
     assert len(found) == 2, "and from the second to the first"
 
 

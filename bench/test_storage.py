@@ -188,7 +188,9 @@ def test_totals_of_median_runs_are_shown_by_engine():
         use = {"disk_mb": disk_mb, "link_mb": 142.4, "data_core_s": 1.11}
         return {"case": {"round": 0, "workload": "word count", "composition": "GC-VB", "engine": engine}, "s": seconds, "use": use}
 
-    page = "\n".join(table.moved([run_of("Pellucid", 1.5, 141.3), run_of("Pellucid", 1.4, 7.0), run_of("Pellucid", 1.6, 8.0), run_of("Spark", 2.0, 9.0)]))
+    page = "\n".join(
+        table.moved([run_of("Pellucid", 1.5, 141.3), run_of("Pellucid", 1.4, 7.0), run_of("Pellucid", 1.6, 8.0), run_of("Spark", 2.0, 9.0)])
+    )
     assert "| word count | Pellucid | GC-VB | 1.50 | 141 | 142 | 1.11 |\n| word count | Spark | GC-VB | 2.00 | 9 | 142 | 1.11 |" in page, page
 
 

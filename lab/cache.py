@@ -68,8 +68,7 @@ def evict(paths: Iterable[Path]) -> None:
                 time.sleep(0.02 * attempt)  # pages under writeback or in a per-core list
             else:
                 raise RuntimeError(
-                    f"cannot evict {path}: {resident_bytes(path)} bytes stay in the page cache; "
-                    "is the file on tmpfs, or mapped by a running process?"
+                    f"cannot evict {path}: {resident_bytes(path)} bytes stay in the page cache; is the file on tmpfs, or mapped by a running process?"
                 )
         finally:
             os.close(fd)

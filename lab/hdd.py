@@ -261,9 +261,7 @@ def _attach(disk: Disk, program: Path, dirty_bytes: int) -> None:
     """Makes server, loop device and file system, and records each before the next."""
     fuse = disk.folder / "fuse"
     fuse.mkdir()
-    process = subprocess.Popen(
-        [str(program), str(fuse), str(disk.size), "memory"], stdin=subprocess.DEVNULL, start_new_session=True
-    )
+    process = subprocess.Popen([str(program), str(fuse), str(disk.size), "memory"], stdin=subprocess.DEVNULL, start_new_session=True)
     disk.server = process.pid
     disk._save()
     while not is_mounted(fuse):

@@ -110,9 +110,7 @@ class Link:
 
     def calibrate(self, seconds: float = 2.0) -> float:
         """Measures goodput from the server; raises `LabError` if it is more than 5 % off."""
-        sender = subprocess.Popen(
-            self.inside(sys.executable, "-B", "-c", SENDER, self.server, str(PORT - 1)), stdout=subprocess.PIPE
-        )
+        sender = subprocess.Popen(self.inside(sys.executable, "-B", "-c", SENDER, self.server, str(PORT - 1)), stdout=subprocess.PIPE)
         try:
             sender.stdout.readline()
             self.measured = _received(self.server, PORT - 1, seconds)
@@ -121,9 +119,7 @@ class Link:
             sender.wait()
             sender.stdout.close()
         if self.rate and off_by(self.rate, self.measured) > TOLERANCE:
-            raise LabError(
-                f"requested {self.rate * 8e-6:.0f} Mbit/s, measured {self.measured * 8e-6:.0f}: the run is void"
-            )
+            raise LabError(f"requested {self.rate * 8e-6:.0f} Mbit/s, measured {self.measured * 8e-6:.0f}: the run is void")
         return self.measured
 
     def remove(self) -> None:

@@ -144,9 +144,7 @@ with guard.watch(), disks.throttled("100MB/s", size="64MiB", name="held", calibr
 @needs_cores
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_lab_is_removed_however_owner_ends(how):
-    owner = subprocess.Popen(
-        [sys.executable, "-c", SETS_UP], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    owner = subprocess.Popen([sys.executable, "-c", SETS_UP], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     group = Path(owner.stdout.readline().strip())
     assert group.exists() and [disk.name for disk in disks.every()] == ["held"]
     owner.send_signal(how)

@@ -21,9 +21,7 @@ def own_lab(tmp_path, monkeypatch):
     disks.clean()
 
 
-@pytest.mark.parametrize(
-    "text, size", [("64MiB", 64 << 20), ("2GB", 2 * 10**9), ("1.5KB", 1500), ("17", 17), (" 1 gib ", 1 << 30)]
-)
+@pytest.mark.parametrize("text, size", [("64MiB", 64 << 20), ("2GB", 2 * 10**9), ("1.5KB", 1500), ("17", 17), (" 1 gib ", 1 << 30)])
 def test_size_is_parsed(text, size):
     assert parse_bytes(text) == size
 

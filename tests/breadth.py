@@ -41,9 +41,7 @@ def split_results(ran: binary.Ran, statements: int) -> list[Rows]:
     assert document["format"] == "pellucid.result/1"
     documents = document.get("results", [document])
     assert len(documents) == statements, f"{len(documents)} results of {statements} statements"
-    return [
-        Rows([c["name"] for c in d["columns"]], [c["type"] for c in d["columns"]], d["rows"]) for d in documents
-    ]
+    return [Rows([c["name"] for c in d["columns"]], [c["type"] for c in d["columns"]], d["rows"]) for d in documents]
 
 
 def answers(queries: list[str], options) -> list:

@@ -192,9 +192,7 @@ class _BucketHandler(_Handler):
         content = self.server.bucket.objects.get(self._at()[0])
         if content is None:
             return self.answer(404)
-        return self.answer(
-            200, ETag='"1"', Last_Modified="Thu, 01 Jan 2026 00:00:00 GMT", Content_Length=str(len(content))
-        )
+        return self.answer(200, ETag='"1"', Last_Modified="Thu, 01 Jan 2026 00:00:00 GMT", Content_Length=str(len(content)))
 
     def _list(self, query: dict[str, str]):
         prefix, after = query.get("prefix", ""), query.get("start-after", "")
@@ -242,9 +240,7 @@ class _BucketHandler(_Handler):
             upload = uuid.uuid4().hex
             bucket.uploads[upload] = {}
             text = f"<Bucket>bucket</Bucket><Key>{escape(key)}</Key><UploadId>{upload}</UploadId>"
-            return self.answer(
-                200, f"<InitiateMultipartUploadResult>{text}</InitiateMultipartUploadResult>".encode()
-            )
+            return self.answer(200, f"<InitiateMultipartUploadResult>{text}</InitiateMultipartUploadResult>".encode())
         parts = bucket.uploads.pop(query["uploadId"], None)
         if parts is None:
             return self.answer(404, GONE)

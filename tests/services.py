@@ -259,9 +259,7 @@ def _memcached() -> str:
 
 
 def _swift_configuration(folder: Path, at: Place, ports: dict[str, int], cache: int) -> None:
-    (folder / "swift.conf").write_text(
-        "[swift-hash]\nswift_hash_path_suffix = pellucid\n[storage-policy:0]\nname = one\ndefault = yes\n"
-    )
+    (folder / "swift.conf").write_text("[swift-hash]\nswift_hash_path_suffix = pellucid\n[storage-policy:0]\nname = one\ndefault = yes\n")
     common = f"bind_ip = {at.address}\nworkers = 0\nuser = {os.environ.get('USER') or 'root'}\nswift_dir = {folder}\n"
     for kind in ("account", "container", "object"):
         (folder / f"{kind}-server.conf").write_text(
@@ -344,9 +342,12 @@ def _swift_sign_in(auth: str, log: Path, *started: subprocess.Popen) -> tuple[st
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>pellucid</groupId><artifactId>hdfs</artifactId><version>1</version>
-  <dependencies>{"".join(
-    f"<dependency><groupId>org.apache.hadoop</groupId><artifactId>{name}</artifactId><version>{HADOOP}</version></dependency>"
-    for name in ("hadoop-hdfs", "hadoop-hdfs-client", "hadoop-common"))}</dependencies>
+  <dependencies>{
+    "".join(
+        f"<dependency><groupId>org.apache.hadoop</groupId><artifactId>{name}</artifactId><version>{HADOOP}</version></dependency>"
+        for name in ("hadoop-hdfs", "hadoop-hdfs-client", "hadoop-common")
+    )
+}</dependencies>
 </project>
 """
 

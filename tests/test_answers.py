@@ -12,9 +12,7 @@ from tests.conftest import SCALE
 QUERIES = [(name, number) for name, count in oracle.BENCHMARKS.items() for number in range(1, count + 1)]
 # Chosen for the shapes of their plans: many groups, joins of every kind, semi and anti joins, scalar and correlated
 # subqueries, rollups, windows, set operations, a CTE used twice.
-CHOSEN = [("tpch", n) for n in (1, 4, 9, 11, 13, 15, 16, 18, 21, 22)] + [
-    ("tpcds", n) for n in (5, 14, 24, 38, 47, 51, 67, 77, 88, 97)
-]
+CHOSEN = [("tpch", n) for n in (1, 4, 9, 11, 13, 15, 16, 18, 21, 22)] + [("tpcds", n) for n in (5, 14, 24, 38, 47, 51, 67, 77, 88, 97)]
 PATHS = {
     "7-partitions": ("--partitions", "7"),
     "16-partitions": ("--partitions", "16"),

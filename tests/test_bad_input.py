@@ -154,9 +154,7 @@ def test_truncated_file_is_refused(good):
 
 
 def test_corrupt_page_is_located(good, duck):
-    offset = duck.execute(
-        f"SELECT data_page_offset FROM parquet_metadata('{good}') WHERE row_group_id = 1 AND path_in_schema = 'name'"
-    ).fetchone()[0]
+    offset = duck.execute(f"SELECT data_page_offset FROM parquet_metadata('{good}') WHERE row_group_id = 1 AND path_in_schema = 'name'").fetchone()[0]
     overwrite(good, offset, b"\xff" * 64)
     # The maximum of the name itself would come from the footer.
     refused(
@@ -392,6 +390,8 @@ def test_output_is_refused_with_path_and_cause_when_its_folder_is_read_only(unpr
         ran = binary.run("sql", "SELECT 1 AS one", "-o", target, **unprivileged)
         assert ran.code == FAILED and ran.out == "" and os.listdir(folder) == [], ran.err
     assert f"{target}: Permission denied" in ran.err and "DataFusion" not in ran.err, ran.err
+
+
 # Clears the screen, begins a sequence in one character, and reverses what follows.
 HOSTILE = "a\x1b[2Jb\x9b31mc\u202ed\u2067e"
 # Everything that controls a terminal, other than line breaks, tabs, Pellucid's colours and its progress bar.

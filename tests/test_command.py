@@ -218,6 +218,7 @@ def test_version_names_the_program():
 
 def commands() -> list[list[str]]:
     """Returns all commands and their subcommands."""
+
     def below(args: list[str]) -> list[list[str]]:
         help_text = binary.run(*args, "--help").check().out
         names = re.findall(r"^  ([a-z][a-z-]+)  ", help_text.partition("Commands:\n")[2].partition("\n\n")[0], re.MULTILINE)

@@ -76,9 +76,7 @@ def test_float_may_differ_from_decimal_in_its_last_place():
     assert check(mean, [["0.6660"]], ["Decimal128(19, 4)"]) is not None
 
 
-@pytest.mark.parametrize(
-    "name, scale", [("DECIMAL(38,2)", 2), ("Decimal128(15, 6)", 6), ("decimal(9, -2)", -2), ("Int64", None)]
-)
+@pytest.mark.parametrize("name, scale", [("DECIMAL(38,2)", 2), ("Decimal128(15, 6)", 6), ("decimal(9, -2)", -2), ("Int64", None)])
 def test_decimal_scale_reads_both_spellings(name, scale):
     assert decimal_scale(name) == scale
 

@@ -175,7 +175,7 @@ class Place:
         if found == self.before:
             return "old"
         each = all(found.get(name) in (self.before.get(name), new) for name, new in self.writer.expected.items())
-        assert self.writer.output == "tpch" and each, f"neither old nor new: {({name: len(read) for name, read in found.items()})}"
+        assert self.writer.output == "tpch" and each, f"neither old nor new: { ({name: len(read) for name, read in found.items()}) }"
         return "some new"
 
     def again(self) -> None:

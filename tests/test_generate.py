@@ -94,9 +94,7 @@ def test_big_data_benchmark_joins_and_filters_as_published(tmp_path):
 def test_sort_rows_have_the_requested_longs_and_total_size(tmp_path, values):
     generate("sort", 0.02, tmp_path, "--values", str(values)).check()
     connection = oracle.connect(tmp_path, threads=1)
-    rows, shortest, longest = connection.execute(
-        "SELECT count(*), min(len(value)), max(len(value)) FROM sort"
-    ).fetchone()
+    rows, shortest, longest = connection.execute("SELECT count(*), min(len(value)), max(len(value)) FROM sort").fetchone()
     assert (rows, shortest, longest) == (20_000_000 // (8 * (1 + values)), values, values)
     assert (tmp_path / "sort.parquet").stat().st_size == pytest.approx(20_000_000, rel=0.1)
 

@@ -92,9 +92,7 @@ def test_logistic_regression_equals_scikit_learn(tmp_path, name, l2):
     """Compares coefficients and intercept to 1e-5 absolute; they are of the order of 1."""
     x, y = DATA[name]
     right = LogisticRegression(C=1.0 / l2, tol=1e-12, max_iter=1000, solver="newton-cholesky").fit(x, y)
-    weights, intercept, document = regression(
-        write(tmp_path / "a.parquet", x, y), "--l2", l2, "--tolerance", 1e-11, "--partitions", 5
-    )
+    weights, intercept, document = regression(write(tmp_path / "a.parquet", x, y), "--l2", l2, "--tolerance", 1e-11, "--partitions", 5)
     np.testing.assert_allclose(weights, right.coef_[0], rtol=0, atol=1e-5)
     np.testing.assert_allclose(intercept, right.intercept_[0], rtol=0, atol=1e-5)
     z = x @ weights + intercept

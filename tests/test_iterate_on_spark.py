@@ -141,9 +141,7 @@ def test_more_workers_than_slots_is_an_error(points):
 
 @needs_spark
 def test_ctrl_c_stops_spark(points, tmp_path):
-    process = binary.start(
-        *job(points, 100_000_000), "--on", "spark=local[2]", env=environment(TMPDIR=str(tmp_path)), start_new_session=True
-    )
+    process = binary.start(*job(points, 100_000_000), "--on", "spark=local[2]", env=environment(TMPDIR=str(tmp_path)), start_new_session=True)
     worker = "logistic-regression"
     try:
         binary.wait_until(lambda: len(processes_with(worker, str(points))) == 3, process, timeout=120)

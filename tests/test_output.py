@@ -33,8 +33,7 @@ def rows(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     path = folder / "rows.parquet"
     oracle.connect().execute(
-        f"COPY (SELECT i AS id, hash(i) AS a, hash(i + 1) AS b FROM range(2000000) r(i)) "
-        f"TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 122880)"
+        f"COPY (SELECT i AS id, hash(i) AS a, hash(i + 1) AS b FROM range(2000000) r(i)) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 122880)"
     )
     return path
 
@@ -47,9 +46,7 @@ def bytes_in(folder) -> int:
 def copying(rows, folder, ending, *options):
     """Starts a COPY TO whose writes are paced to 2 MB/s, and waits until part of it is on disk."""
     target = folder / f"out.{ending}"
-    process = binary.start(
-        "sql", f"COPY (SELECT * FROM '{rows}') TO '{target}'", "--disk-rate", f"{folder}=2MB/s", *options
-    )
+    process = binary.start("sql", f"COPY (SELECT * FROM '{rows}') TO '{target}'", "--disk-rate", f"{folder}=2MB/s", *options)
     binary.wait_until(lambda: bytes_in(folder) > 1 << 20, process)
     return process
 

@@ -63,7 +63,7 @@ def test_headline_is_short_and_advice_is_actionable(log, tmp_path):
     limit, advice = re.search(r"<h1>(.*?)</h1>", page)[1], re.search(r'<p class="help">(.*?)</p>', page)[1]
     assert 0 < len(limit) <= 160 and "no=" not in advice, (limit, advice)
     screen = binary.run("analyze", log, "--color", "never").check().out
-    assert len(screen.splitlines()[1:screen.splitlines().index("")]) <= 2, screen
+    assert len(screen.splitlines()[1 : screen.splitlines().index("")]) <= 2, screen
     document = analysis(log)
     if document["causes"] and document["causes"][0]["cause"] == "failure":
         assert "failed" in limit and "executor" not in advice and "=x2" not in advice, (limit, advice)

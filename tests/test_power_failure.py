@@ -54,7 +54,6 @@ class Target:
     def path(self, disk: Path) -> Path:
         return disk / self.name.format(self.version)
 
-
     def start(self, disk: Path) -> subprocess.Popen:
         """Starts to write the next version."""
         self.version += 1
@@ -83,8 +82,7 @@ class Target:
             return "some new"
         if self.name == "new-{}.trace" and all(self.content[name].startswith(found[name]) for name in found):
             return "growing"
-        raise AssertionError(f"{self.name}, version {self.version}: {sizes(found)} instead of {sizes(self.before)} or "
-                             f"{sizes(self.content)}")
+        raise AssertionError(f"{self.name}, version {self.version}: {sizes(found)} instead of {sizes(self.before)} or {sizes(self.content)}")
 
 
 def contents(path: Path) -> dict[str, bytes]:

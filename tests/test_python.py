@@ -408,7 +408,7 @@ def test_invalid_programs_are_refused(pellucid):
     twice = pellucid.Program("twice")
     same = twice.zeros("same", 1)
     twice.transform(nothing, reads=[same], writes=[same])
-    with pytest.raises(wrong, match="names dataset \"same\" twice"):
+    with pytest.raises(wrong, match='names dataset "same" twice'):
         twice.run()
 
 

@@ -121,8 +121,7 @@ def test_large_text_file_is_split_correctly(tmp_path_factory, variant):
     if not path.exists():
         folder.mkdir()
         oracle.connect().execute(
-            f"COPY (SELECT i AS id, hash(i) % 1000000 AS h, 'text ' || (i % 997) AS t, i / 8 AS v "
-            f"FROM range(3300000) r(i)) TO '{path}' (HEADER)"
+            f"COPY (SELECT i AS id, hash(i) % 1000000 AS h, 'text ' || (i % 997) AS t, i / 8 AS v FROM range(3300000) r(i)) TO '{path}' (HEADER)"
         )
         assert path.stat().st_size > 100_000_000
     query = "SELECT count(*), sum(id), sum(h), min(t), max(t), sum(v), count(DISTINCT t) FROM"

@@ -58,17 +58,14 @@ WINDOWS = [
     "SELECT id, rank() OVER w, dense_rank() OVER w, percent_rank() OVER w, cume_dist() OVER w, ntile(4) OVER "
     "(ORDER BY id) FROM u WINDOW w AS (PARTITION BY s ORDER BY k NULLS FIRST)",
     "SELECT id, sum(id) OVER (ORDER BY id ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING) FROM t",
-    "SELECT id, sum(m) OVER (PARTITION BY k ORDER BY d RANGE BETWEEN INTERVAL '3' DAY PRECEDING AND CURRENT ROW) "
-    "FROM u",
-    "SELECT id, lag(id, 2) OVER (PARTITION BY s ORDER BY id), lead(k, 1, -1) OVER (PARTITION BY s ORDER BY id) "
-    "FROM t WHERE id < 2000",
+    "SELECT id, sum(m) OVER (PARTITION BY k ORDER BY d RANGE BETWEEN INTERVAL '3' DAY PRECEDING AND CURRENT ROW) FROM u",
+    "SELECT id, lag(id, 2) OVER (PARTITION BY s ORDER BY id), lead(k, 1, -1) OVER (PARTITION BY s ORDER BY id) FROM t WHERE id < 2000",
     "SELECT id, first_value(id) OVER w, last_value(id) OVER w, nth_value(id, 2) OVER w FROM u WINDOW w AS "
     "(PARTITION BY k ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)",
     "SELECT id, avg(k) OVER (), count(*) OVER (PARTITION BY s), max(m) OVER (PARTITION BY d) FROM u",
     "SELECT id, min(m) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) FROM u",
     "SELECT s, sum(sum(id)) OVER (ORDER BY s NULLS FIRST) FROM t GROUP BY s",
-    "SELECT * FROM (SELECT k, id, row_number() OVER (PARTITION BY k ORDER BY m DESC, id) AS n FROM t) x "
-    "WHERE n <= 2 ORDER BY k NULLS FIRST, n, id",
+    "SELECT * FROM (SELECT k, id, row_number() OVER (PARTITION BY k ORDER BY m DESC, id) AS n FROM t) x WHERE n <= 2 ORDER BY k NULLS FIRST, n, id",
     "SELECT id, sum(id) FILTER (WHERE k > 5) OVER (ORDER BY id) FROM u",
     "SELECT id, count(*) OVER (ORDER BY k NULLS LAST GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM u",
 ]
@@ -96,8 +93,7 @@ AGGREGATES = [
 SHAPES = [
     "WITH x AS (SELECT k, count(*) AS n FROM t GROUP BY k) SELECT a.k, a.n, b.n FROM x a JOIN x b ON a.k = b.k + 1",
     "WITH RECURSIVE r(n, f) AS (SELECT 1 AS n, 1 AS f UNION ALL SELECT n + 1, f + n FROM r WHERE n < 50) SELECT * FROM r",
-    "WITH RECURSIVE r(id) AS (SELECT 1::BIGINT UNION ALL SELECT u.id FROM r JOIN u ON u.id = r.id * 2) "
-    "SELECT * FROM r",
+    "WITH RECURSIVE r(id) AS (SELECT 1::BIGINT UNION ALL SELECT u.id FROM r JOIN u ON u.id = r.id * 2) SELECT * FROM r",
     "WITH a AS (SELECT * FROM u WHERE k < 10), b AS (SELECT * FROM a WHERE m > 1) SELECT count(*), sum(id) FROM b",
     "SELECT id, (SELECT max(u.id) FROM u WHERE u.k = t.k) FROM t WHERE id < 100",
     "SELECT id FROM u WHERE m > (SELECT avg(m) FROM u)",
@@ -146,8 +142,7 @@ def tables(tmp_path_factory):
         parts = 3 if name == "t" else 1
         for part in range(parts):
             duck.execute(
-                f"COPY (SELECT * FROM {name} WHERE id % {parts} = {part}) TO '{folder / name}/{part}.parquet' "
-                "(ROW_GROUP_SIZE 2048)"
+                f"COPY (SELECT * FROM {name} WHERE id % {parts} = {part}) TO '{folder / name}/{part}.parquet' (ROW_GROUP_SIZE 2048)"
                 if parts > 1
                 else f"COPY {name} TO '{folder / name}/{part}.parquet'"
             )
@@ -177,7 +172,7 @@ KNOWN = [
     ("SELECT array_agg(id ORDER BY id) FROM u WHERE id < 4", [[[0, 1, 2, 3]]]),
     ("SELECT unnest(x) FROM (VALUES ([1, 2]), ([3])) y(x)", [[1], [2], [3]]),
     ("SELECT o['a'] AS a, count(*) AS n FROM (SELECT {'a': k} AS o FROM v) x GROUP BY 1 ORDER BY 1 LIMIT 1", [[0, 1]]),
-    ("SELECT \"K\" FROM (SELECT 1 AS \"K\") x", [[1]]),
+    ('SELECT "K" FROM (SELECT 1 AS "K") x', [[1]]),
     ("SELECT 'it''s', E'a\\tb'", [["it's", "a\tb"]]),
     ("SELECT DATE '2024-02-29' + INTERVAL '1 year'", [["2025-02-28"]]),
 ]

@@ -107,7 +107,17 @@ def is_number(value) -> bool:
 def test_only_statements_that_differ_are_translated(on_spark):
     _, _, ran = on_spark
     notes = [line for line in ran.err.splitlines() if line.startswith("translated for Spark: ")]
-    names = ("two jobs", "nulls sort last", "whole division", "quoted names", "a path", "a text file", "casts and dates", "division as an order", "functions")
+    names = (
+        "two jobs",
+        "nulls sort last",
+        "whole division",
+        "quoted names",
+        "a path",
+        "a text file",
+        "casts and dates",
+        "division as an order",
+        "functions",
+    )
     texts = dict(zip(names, notes, strict=True))
     assert "ORDER BY k NULLS LAST" in texts["nulls sort last"]
     assert "id DIV 7" in texts["whole division"] and "(id + 1) / 2.0" in texts["whole division"]
@@ -240,7 +250,7 @@ def test_usage_errors_need_no_spark(folder):
 
 def test_missing_pyspark_is_reported(tmp_path):
     bare = tmp_path / "python"
-    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S -I \"$@\"\n")
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     bare.chmod(0o755)
     for program, why in [(bare, "has no module pyspark"), ("/nowhere/python", "cannot be started")]:
         ran = binary.run("sql", "SELECT 1", "--on", "spark", env={**os.environ, "PYSPARK_PYTHON": str(program)})
@@ -263,9 +273,7 @@ def test_missing_java_is_reported(folder, tmp_path):
 @needs_spark
 def test_ctrl_c_stops_spark(folder, tmp_path):
     slow = "SELECT count(*) FROM t a, t b, t c WHERE a.id + b.id + c.id < 0"
-    process = binary.start(
-        "sql", slow, *tables(folder), "--on", "spark=local[1]", env=environment(TMPDIR=str(tmp_path)), start_new_session=True
-    )
+    process = binary.start("sql", slow, *tables(folder), "--on", "spark=local[1]", env=environment(TMPDIR=str(tmp_path)), start_new_session=True)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("pellucid-spark-*/log/*")) and time.monotonic() < deadline:
         time.sleep(0.1)

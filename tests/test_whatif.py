@@ -26,8 +26,26 @@ def scan(disk_rate: float = 50e6, machines: int = 1, end: bool = True) -> list[d
         read_ends = (part + 1) * took
         records += [
             {"t": "multitask", "stage": 0, "partition": part, "admitted_ns": 0},
-            {"t": "monotask", "multitask": part, "resource": 1, "phase": "read", "queued_ns": 0, "queue_ns": part * took, "service_ns": took, "bytes": 20_000_000},
-            {"t": "monotask", "multitask": part, "resource": 0, "phase": "compute", "queued_ns": read_ends, "queue_ns": 0, "service_ns": 150_000_000, "decode_ns": 90_000_000},
+            {
+                "t": "monotask",
+                "multitask": part,
+                "resource": 1,
+                "phase": "read",
+                "queued_ns": 0,
+                "queue_ns": part * took,
+                "service_ns": took,
+                "bytes": 20_000_000,
+            },
+            {
+                "t": "monotask",
+                "multitask": part,
+                "resource": 0,
+                "phase": "compute",
+                "queued_ns": read_ends,
+                "queue_ns": 0,
+                "service_ns": 150_000_000,
+                "decode_ns": 90_000_000,
+            },
         ]
     last = 4 * took + 150_000_000
     records += [{"t": "stage_end", "stage": 0, "ended_ns": last}]

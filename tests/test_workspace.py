@@ -33,7 +33,9 @@ MAY_USE = {
 }
 # Crates without clocks, I/O, threads that wait, or randomness.
 PURE = ("scheduler", "model")
-IMPURE = re.compile(r"\bstd::(fs|io|net|process|env)\b|\bthread::(sleep|park|current)\b|\b(Instant|SystemTime)\b|\b(println|eprintln)!|\bHash(Map|Set)\b")
+IMPURE = re.compile(
+    r"\bstd::(fs|io|net|process|env)\b|\bthread::(sleep|park|current)\b|\b(Instant|SystemTime)\b|\b(println|eprintln)!|\bHash(Map|Set)\b"
+)
 # A path in backticks.
 PATH = re.compile(r"`([A-Za-z0-9_.\-]+(?:/[A-Za-z0-9_.\-]*)+|[A-Za-z0-9_\-]+\.(?:rs|py|md|toml|txt|tsv|jsonl))`")
 

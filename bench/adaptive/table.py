@@ -53,10 +53,10 @@ READING = [
     "- Settings take turns. Each stage starts with the disk's files evicted from the page cache, as if they exceeded the memory. No core",
     "  sleeps during a run (`awake` in `run.py`).",
     "- Each table belongs to one build of the plugin's jar, the newest measured. Compare numbers within a table only.",
-    "- Below each table are the goals. \"Over stock-32\" is there the ratio of medians. `0: 4 (16)` means that in stage 0 the policy ended at 4",
+    '- Below each table are the goals. "Over stock-32" is there the ratio of medians. `0: 4 (16)` means that in stage 0 the policy ended at 4',
     "  tasks at once, and that 16 was the best fixed setting.",
     "- *The best fixed setting* combines the best time of each stage; time outside of stages is that of the setting that is best for the job.",
-    "- A policy should end within one doubling of each stage's best setting. A miss is \"not resolved\" if the policy ended within one doubling",
+    '- A policy should end within one doubling of each stage\'s best setting. A miss is "not resolved" if the policy ended within one doubling',
     "  of a setting that five repeats cannot tell from the best (95 %). Stages of one or two tasks offer no choice and are left out.",
 ]
 
@@ -130,9 +130,7 @@ def best_fixed(settings: dict) -> tuple[float, list[str]] | None:
     if job_of(settings) in CONCURRENT_STAGES:
         return ms, [whole.removeprefix("stock-")]
     count = min(len(stages) for _, stages in sweep.values())
-    names = [
-        min(sweep, key=lambda name: sweep[name][1][place]["ms"]) if has_choice(stages[place]) else whole for place in range(count)
-    ]
+    names = [min(sweep, key=lambda name: sweep[name][1][place]["ms"]) if has_choice(stages[place]) else whole for place in range(count)]
     gained = sum(stages[place]["ms"] - sweep[name][1][place]["ms"] for place, name in enumerate(names))
     return ms - gained, [name.removeprefix("stock-") for name in names]
 
@@ -188,7 +186,9 @@ def answer(groups: dict[tuple, dict]) -> list[str]:
     out = []
     if over_default:
         low, high = min(over_default.values()), max(over_default.values())
-        out.append(f"- On spinning disks, the default policy, `{POLICIES[0]}`, takes {low:.2f} to {high:.2f} of the time of stock Spark with {SLOTS} tasks at once.")
+        out.append(
+            f"- On spinning disks, the default policy, `{POLICIES[0]}`, takes {low:.2f} to {high:.2f} of the time of stock Spark with {SLOTS} tasks at once."
+        )
     if over_best:
         low, high = min(over_best.values()), max(over_best.values())
         out.append(f"- It takes {low:.2f} to {high:.2f} of the time of the best fixed setting of each stage.")
@@ -389,7 +389,9 @@ def chosen(policy: str, stages: list[dict], best: list[str], settings: dict, lac
         said.append(f"{place}: {stage['concurrency']:.0f} ({name})")
         words.append(word)
     # The worst stage decides.
-    word = next((word for word in ("not met", "not resolved") if word in words), f"not decided: {lacks}" if lacks else "met" if said else "not measured")
+    word = next(
+        (word for word in ("not met", "not resolved") if word in words), f"not decided: {lacks}" if lacks else "met" if said else "not measured"
+    )
     return [Goal(f"tasks at once by {policy} (best), by stage", "; ".join(said) or "–", "within one doubling of the best", word), *misses]
 
 

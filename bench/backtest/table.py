@@ -207,7 +207,16 @@ def page(lines: list[dict], predictions: dict[str, dict], wanted: int, folder: P
     ]
     out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in chosen})]
     out += [f"- Build {line}" for line in sorted({f"{line['build']}, {line['at'][:10]}" for line in chosen})]
-    out += ["", "## Goals", "", "The first six goals are about the breadth of the matrix, the others about the predictions.", "", *header("goal", "measured", "limit", "verdict"), *goals, *accuracy(scored, broad)]
+    out += [
+        "",
+        "## Goals",
+        "",
+        "The first six goals are about the breadth of the matrix, the others about the predictions.",
+        "",
+        *header("goal", "measured", "limit", "verdict"),
+        *goals,
+        *accuracy(scored, broad),
+    ]
     out += misses(good, lines, predictions, folder)
     if good:
         out += [*CASES_HEAD, *sections(good, predictions)]

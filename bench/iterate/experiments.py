@@ -75,9 +75,7 @@ def micropartitions(folder: Path, chosen: argparse.Namespace) -> Iterator[runs.C
             if "spark" not in chosen.without:
                 peer = SPARK[application]
                 limit = chosen.limit
-                yield runs.Case(
-                    case | {"peer": peer}, peers, lambda: runs.spark(application, peer, path, 3, limit, cores * each)
-                )
+                yield runs.Case(case | {"peer": peer}, peers, lambda: runs.spark(application, peer, path, 3, limit, cores * each))
 
 
 def workers(folder: Path, chosen: argparse.Namespace) -> Iterator[runs.Case]:

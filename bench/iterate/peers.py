@@ -157,9 +157,7 @@ def numpy_kmeans(data, iterations):
             score = (c * c).sum(axis=1) - 2.0 * (rows @ c.T)
             nearest = score.argmin(axis=1)
             total += score[np.arange(len(rows)), nearest].sum() + np.einsum("ij,ij", rows, rows)
-            chosen = scipy.sparse.csr_array(
-                (np.ones(len(rows)), nearest, np.arange(len(rows) + 1)), shape=(len(rows), len(c))
-            )
+            chosen = scipy.sparse.csr_array((np.ones(len(rows)), nearest, np.arange(len(rows) + 1)), shape=(len(rows), len(c)))
             sums += chosen.T @ rows
             counts += np.bincount(nearest, minlength=len(c))
         inertia[0] = total

@@ -85,9 +85,7 @@ def built(name: str) -> Path:
 def _document(command: list[str], given: dict | None, limit_s: float) -> dict:
     """Runs a command, and returns the last document that it prints, or its error."""
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": binary.ROOT}
-    process = subprocess.Popen(
-        command, env=os.environ | (given or {}), stdin=subprocess.DEVNULL, start_new_session=True, **settings
-    )
+    process = subprocess.Popen(command, env=os.environ | (given or {}), stdin=subprocess.DEVNULL, start_new_session=True, **settings)
     try:
         out, err = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:

@@ -128,7 +128,14 @@ def micropartitions(lines: list[dict]) -> list[str]:
 
 def workers(lines: list[dict]) -> list[str]:
     """Returns the section that compares one core with all."""
-    page = ["## From one core to all", "", "The same partitions on one worker, and on one worker per core.", "", "| application | workers | s per pass | speedup |", "|---|---|---|---|"]
+    page = [
+        "## From one core to all",
+        "",
+        "The same partitions on one worker, and on one worker per core.",
+        "",
+        "| application | workers | s per pass | speedup |",
+        "|---|---|---|---|",
+    ]
     ones = {line["case"]["application"]: median_s(line) for line in lines if line["case"]["workers"] == 1}
     for line in lines:
         case = line["case"]
@@ -140,7 +147,12 @@ def workers(lines: list[dict]) -> list[str]:
 
 def whatif(lines: list[dict]) -> list[str]:
     """Returns the section on predictions from one core."""
-    page = ["## All cores, predicted from a trace of one core", "", "`pellucid whatif TRACE --set workers=N`. Times are medians of three runs of the whole job, including loading.", ""]
+    page = [
+        "## All cores, predicted from a trace of one core",
+        "",
+        "`pellucid whatif TRACE --set workers=N`. Times are medians of three runs of the whole job, including loading.",
+        "",
+    ]
     page += ["| application | one worker, s | all predicted, s | all measured, s | error |", "|---|---|---|---|---|"]
     for line in lines:
 
@@ -156,7 +168,9 @@ def whatif(lines: list[dict]) -> list[str]:
 def uneven(line: dict) -> list[str]:
     """Returns the section on a worker that slows down, joins or leaves."""
     page = ["## A worker slows to half its speed, joins, or leaves", ""]
-    page += ["How soon are iterations as fast as the workers allow? Single-threaded processes share 24 partitions. Times are milliseconds per iteration, as means"]
+    page += [
+        "How soon are iterations as fast as the workers allow? Single-threaded processes share 24 partitions. Times are milliseconds per iteration, as means"
+    ]
     page += ["before the event, over the ten iterations after it, and over the next twenty. *Ideal* is the time at the speed after the event."]
     page += ["`cargo run --release -p pellucid-iterate --example uneven`", ""]
     page += ["| event | before | first ten after | next twenty | ideal | over ideal | partitions moved | rollbacks |"]
@@ -224,7 +238,9 @@ def main() -> None:
         return
     page += targets.answer(lines, limit_s)
     page += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines})]
-    page += [f"- Freed memory (kept by the machine, or returned to its host): {', '.join(sorted({str(line['memory']) for line in lines}))} (`lab/memory.py`)"]
+    page += [
+        f"- Freed memory (kept by the machine, or returned to its host): {', '.join(sorted({str(line['memory']) for line in lines}))} (`lab/memory.py`)"
+    ]
     page += [""]
     page += [*targets.section(lines, limit_s), *COMPARED]
     for application in TITLES:

@@ -18,11 +18,7 @@ REPEATS = 5
 def cases(size_bytes: int, repeats: int) -> list[Case]:
     """Returns all runs in order; compared runs take turns."""
     return [
-        Case(disk, job, setting, size_bytes, repeat)
-        for repeat in range(repeats)
-        for job in JOBS
-        for disk in DISKS.values()
-        for setting in SETTINGS
+        Case(disk, job, setting, size_bytes, repeat) for repeat in range(repeats) for job in JOBS for disk in DISKS.values() for setting in SETTINGS
     ]
 
 

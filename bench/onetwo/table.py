@@ -137,7 +137,18 @@ def errors_table(runs: Runs, document: dict) -> list[str]:
 
 def uses_table(runs: Runs) -> list[str]:
     """Returns the table of the resource model's inputs, and the drives' own counters."""
-    head = ("job", "disks", "stage", "time, s", "core time, s", "cores, ideal s", "MB per disk", "disks, ideal s", "job: each drive busy, s", "MB/s while busy")
+    head = (
+        "job",
+        "disks",
+        "stage",
+        "time, s",
+        "core time, s",
+        "cores, ideal s",
+        "MB per disk",
+        "disks, ideal s",
+        "job: each drive busy, s",
+        "MB/s while busy",
+    )
     out = [row(*head), row(*["---"] * len(head))]
     for (job, disks, setting), lines in sorted(runs.items()):
         if setting != "stock":

@@ -55,9 +55,7 @@ class Rig:
         with tempfile.TemporaryDirectory() as folder, results.quiet() as others:
             command = [self.python, "-B", LAB, folder, way.job, "--raw", "--size", size, "--cores", str(way.cores)]
             command += ["--name", "pair"] + (["--input", self.text] if way.rate else [])
-            ran = subprocess.run(
-                [*self.group.prefix(), *map(str, command)], capture_output=True, text=True, timeout=TIMEOUT_S
-            )
+            ran = subprocess.run([*self.group.prefix(), *map(str, command)], capture_output=True, text=True, timeout=TIMEOUT_S)
             if ran.returncode != 0:
                 raise RuntimeError(f"{way.name}: {ran.stderr[-2000:]}")
             (raw,) = [path for path in Path(folder).iterdir() if not path.name.startswith(".")]

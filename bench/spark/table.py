@@ -105,8 +105,12 @@ def first_cause(document: dict, expected: str) -> tuple[str, bool]:
 def causes_table(lines: dict[tuple, dict]) -> list[str]:
     """Returns the table of jobs with a known cause, and the causes that `analyze` names."""
     out = ["## Jobs with one known cause", ""]
-    out += ["Each job (`lab/spark_logs.py`) is slow for one cause, and `pellucid analyze` should name it first. Two exceptions: the job without a cause,"]
-    out += ["`none`, may be said to compute (`cpu`); for `disk`, computing and unexplained time do not count, and an upper bound is enough, since Spark's"]
+    out += [
+        "Each job (`lab/spark_logs.py`) is slow for one cause, and `pellucid analyze` should name it first. Two exceptions: the job without a cause,"
+    ]
+    out += [
+        "`none`, may be said to compute (`cpu`); for `disk`, computing and unexplained time do not count, and an upper bound is enough, since Spark's"
+    ]
     out += ["log does not record waits for disks.", ""]
     out += [row("job", "Spark", "time (s)", "known cause", "causes that `analyze` names", "first is right"), row(*["---"] * 6)]
     right, asked = 0, 0
@@ -127,8 +131,12 @@ def causes_table(lines: dict[tuple, dict]) -> list[str]:
 def page(lines: dict[tuple, dict], document: dict | None) -> str:
     """Returns the whole page."""
     out = ["# Predictions and causes from Spark event logs", ""]
-    out += ["How well does a Spark event log predict the job's time on other hardware, and does `pellucid analyze` find the cause of a slow job in it?"]
-    out += ["`make bench-spark` measures this as root; [README.md](README.md#spark-event-logs) says how. `python -m bench.spark.table` generates this page"]
+    out += [
+        "How well does a Spark event log predict the job's time on other hardware, and does `pellucid analyze` find the cause of a slow job in it?"
+    ]
+    out += [
+        "`make bench-spark` measures this as root; [README.md](README.md#spark-event-logs) says how. `python -m bench.spark.table` generates this page"
+    ]
     out += ["from the logs in `bench/results/spark/`, without measuring; do not edit it.", ""]
     scored, named = pairs_table(document, manifest(lines)) if document else [], causes_table(lines)
     out += [*(line for line in (*scored, *named) if line.startswith("- Goal")), ""] if scored else []

@@ -87,7 +87,9 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
 def main() -> int:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.storage.predicted", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"compositions, with {table.BASIS} (default: it and the services)")
+    parser.add_argument(
+        "--only", nargs="*", default=[], metavar="COMPOSITION", help=f"compositions, with {table.BASIS} (default: it and the services)"
+    )
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     chosen = parser.parse_args()
     results.build = lambda by=results.fingerprint([binary.binary()]): by

@@ -285,9 +285,7 @@ def commits(hardware: Rig, place: Place, times_as_large: int, folder: Path) -> N
     write["records"] *= times_as_large
     found |= {f"{name}_s": [] for name in COMMITTERS}
     with contextlib.ExitStack() as stack:
-        sessions = {
-            name: stack.enter_context(session(f"{place.name}-{name}", [place], committer, folder)) for name, committer in COMMITTERS.items()
-        }
+        sessions = {name: stack.enter_context(session(f"{place.name}-{name}", [place], committer, folder)) for name, committer in COMMITTERS.items()}
         for _ in range(COMMITS[times_as_large]):
             for name, running in sessions.items():
                 hardware.forget()

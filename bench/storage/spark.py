@@ -29,9 +29,7 @@ START_S, ANSWER_S, END_S = 120, 180, 30
 EVERYTHING = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 # Committers: with Hadoop's, tasks and driver rename the output; the magic one completes uploads.
 RENAME = {
-    "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": (
-        "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"
-    ),
+    "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": ("org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"),
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
 }
 MAGIC = {

@@ -239,7 +239,12 @@ def copies(found: list[dict]) -> list[str]:
     by_engine = {engine: times(found, engine, "DFSIO") for engine in ENGINES}
     if not all(seconds.keys() >= stored.keys() for seconds in by_engine.values()):
         return []
-    out = ["## Copies in one layer and in two", "", "What does replication in two layers cost? Time of DFSIO's output on volumes, and its ratio to the time with one copy.", ""]
+    out = [
+        "## Copies in one layer and in two",
+        "",
+        "What does replication in two layers cost? Time of DFSIO's output on volumes, and its ratio to the time with one copy.",
+        "",
+    ]
     out += head("composition", "bytes stored per byte", *(f"{engine}, median s (ratio)" for engine in by_engine))
     for name, factor in stored.items():
         middles = [(statistics.median(seconds[name]), statistics.median(seconds["GC-V"])) for seconds in by_engine.values()]
@@ -289,7 +294,13 @@ def findings(reports: dict[str, dict], explained: dict[str, list[dict]], traced:
             *("", *in_kept_files(traced["Pellucid"])),
         ]
     if traced["Spark"]:
-        out += ["### From Spark's event log", "", "These are the parts of the log that belong to the median runs.", "", *in_kept_files(traced["Spark"])]
+        out += [
+            "### From Spark's event log",
+            "",
+            "These are the parts of the log that belong to the median runs.",
+            "",
+            *in_kept_files(traced["Spark"]),
+        ]
     return out
 
 
@@ -305,7 +316,12 @@ def in_kept_files(traced: dict[tuple[str, str], list[dict]]) -> list[str]:
 
 def moved(found: list[dict]) -> list[str]:
     """Returns the totals of the median runs."""
-    out = ["## Bytes moved", "", "Bytes over disk and link in each median run, and the core time of the data layer (the processes of HDFS, Swift, Ceph and so on).", ""]
+    out = [
+        "## Bytes moved",
+        "",
+        "Bytes over disk and link in each median run, and the core time of the data layer (the processes of HDFS, Swift, Ceph and so on).",
+        "",
+    ]
     out += head("workload", "engine", "composition", "s", "disk, MB", "link, both ways, MB", "data layer, core seconds")
     by_engine = {engine: medians(found, engine) for engine in ENGINES}
     for workload in (w for w in WORKLOADS if w.way):
@@ -330,7 +346,13 @@ def examined(once_more: list[dict]) -> list[str]:
         "- *a core each*: the engine on one core, all processes of the data and storage layers on the other. Faster if it costs time that the",
         "  processes on a byte's way (loop device, FUSE, librbd, daemon threads) wake each other on another core.",
     ]
-    out = ["## Possible causes, tested", "", *said, "", *head("composition", "condition", "median s (90 % interval)", "disk, MB/s", "data layer, core seconds", "runs")]
+    out = [
+        "## Possible causes, tested",
+        "",
+        *said,
+        "",
+        *head("composition", "condition", "median s (90 % interval)", "disk, MB/s", "data layer, core seconds", "runs"),
+    ]
     by: dict[tuple[str, str], list[dict]] = {}
     for line in once_more:
         by.setdefault((line["case"]["composition"], line["case"]["condition"]), []).append(line)
@@ -367,7 +389,7 @@ def commits(found: list[dict]) -> list[str]:
         "a probe over the same interface, S3's, and from the log of the session with renames alone.",
         "",
         "- The interval of *saved* is Student's t at 90 % over the pairs of writes.",
-        f"- The goal is an error of at most {GOAL:.0%}. It is \"not resolved\" if only some values of that interval meet it.",
+        f'- The goal is an error of at most {GOAL:.0%}. It is "not resolved" if only some values of that interval meet it.',
         "- *interval*: the doctor's 90 % interval, and whether the measured saving is inside.",
         "- Four earlier sessions settled how the doctor counts the requests of uploads, and how wide it makes the interval for them. The sessions",
         "  below are later.",
@@ -554,7 +576,9 @@ def completion_s(report: dict) -> float:
 def use(found: list[dict]) -> list[str]:
     """Returns the paper's figures 4 and 5: use of each layer and task times, as medians of the runs' percentiles."""
     out = ["## Use of each layer, and task times", ""]
-    out += ["The paper's figures 4 and 5. Each cell has the percentiles 5, 25, 50, 75 and 95: of samples every 0.1 s, or of task times. They are medians"]
+    out += [
+        "The paper's figures 4 and 5. Each cell has the percentiles 5, 25, 50, 75 and 95: of samples every 0.1 s, or of task times. They are medians"
+    ]
     out += ["over the runs.", ""]
     out += head("workload", "engine", "composition", "compute, cores", "data layer, cores", "disk, MB/s", "link, MB/s", "tasks, s")
 
@@ -576,7 +600,13 @@ def use(found: list[dict]) -> list[str]:
 
 def bottlenecks(found: list[dict]) -> list[str]:
     """Returns the section of bottlenecks that the engine's traces name."""
-    out = ["## Bottlenecks of Pellucid, from its traces", "", "The bottleneck that each run's trace names; for TPC-DS, that of the longest query.", "", *head("workload", "composition", "bottleneck, runs")]
+    out = [
+        "## Bottlenecks of Pellucid, from its traces",
+        "",
+        "The bottleneck that each run's trace names; for TPC-DS, that of the longest query.",
+        "",
+        *head("workload", "composition", "bottleneck, runs"),
+    ]
     for workload in WORKLOADS:
         for name, some in runs(found, "Pellucid", workload.name).items():
             kinds = [line.get("bottleneck") or "none named" for line in some]
@@ -613,9 +643,19 @@ def page() -> str:
     unexplained = sum(part.startswith("- ") and "no cause found" in part for part in tables)
     slower = sum(part.startswith("- ") and " is slower than " in part for part in tables)
     out = [HEAD, *answer(found, links)]
-    out += [f"- {slower - unexplained} of {slower} compositions that are slower than their path suggests have a cause that `pellucid storage doctor` finds."] if slower else []
+    out += (
+        [
+            f"- {slower - unexplained} of {slower} compositions that are slower than their path suggests have a cause that `pellucid storage doctor` finds."
+        ]
+        if slower
+        else []
+    )
     rows = predicted()
-    out += ["- [Predictions](#predicted-from-a-probe) of jobs on other stores from probes are off by at most " + worst_errors(rows) + "."] if rows else []
+    out += (
+        ["- [Predictions](#predicted-from-a-probe) of jobs on other stores from probes are off by at most " + worst_errors(rows) + "."]
+        if rows
+        else []
+    )
     out += ["", READING, *(f"- Machine: {machine}" for machine in sorted({line["machine"] for line in found}))]
     out += [f"- Emulated hardware, as calibrated at each start: {'; '.join(hardware) or 'not measured'}", noise(found)]
     out += [f"- Failed: {', '.join(map(str, case))}." for case in sorted(failed)]

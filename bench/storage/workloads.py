@@ -17,8 +17,7 @@ ITERATIONS = 20
 LARGE = {"word count": 8, "DFSIO": 4}
 
 WORD_COUNT = (
-    "SELECT word, count(*) AS n FROM (SELECT unnest(string_to_array(line, ' ')) AS word FROM {text}) w "
-    "GROUP BY word ORDER BY n DESC, word LIMIT 10"
+    "SELECT word, count(*) AS n FROM (SELECT unnest(string_to_array(line, ' ')) AS word FROM {text}) w GROUP BY word ORDER BY n DESC, word LIMIT 10"
 )
 # TPC-DS 3, 7, 42, 52 and 55: the paper's "simple queries", with the benchmark's default parameters.
 TPCDS = (
@@ -59,9 +58,7 @@ class Workload:
 WORKLOADS = (Workload("word count", "read"), Workload("TPC-DS", "read"), Workload("DFSIO", "write"), Workload("k-means", None))
 
 
-def command(
-    workload: Workload, place: Place, trace: str, text: str = "text", times_as_large: int = 1, number: int = 0
-) -> list[str]:
+def command(workload: Workload, place: Place, trace: str, text: str = "text", times_as_large: int = 1, number: int = 0) -> list[str]:
     """Returns Pellucid's command. `text` is the word count's folder, `times_as_large` DFSIO's multiple, `number` TPC-DS's query."""
     if workload.name == "word count":
         query = WORD_COUNT.format(text="lines")

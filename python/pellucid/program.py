@@ -90,9 +90,7 @@ class Result:
         # Later stages may write a dataset that this run did not.
         known, written = self._datasets.get(dataset.number, (None, False))
         if known is not dataset:
-            raise ProgramError(
-                f"{dataset!r} belongs to another program or was added after this run; use a dataset of this run"
-            )
+            raise ProgramError(f"{dataset!r} belongs to another program or was added after this run; use a dataset of this run")
         return self._outcome.partitions(dataset.number) if written else dataset.arrays
 
     def __getitem__(self, dataset: Dataset) -> np.ndarray:
@@ -155,10 +153,7 @@ class Program:
         if array.ndim == 0:
             array = array.reshape(1)
         if partitions < 1 or partitions > max(len(array), 1):
-            raise ProgramError(
-                f"dataset {name!r}: cannot divide {len(array)} rows into {partitions} partitions; "
-                f"use 1 to {max(len(array), 1)}"
-            )
+            raise ProgramError(f"dataset {name!r}: cannot divide {len(array)} rows into {partitions} partitions; use 1 to {max(len(array), 1)}")
         bounds = [len(array) * at // partitions for at in range(partitions + 1)]
         return self.arrays(name, [array[low:high] for low, high in zip(bounds, bounds[1:])])
 
@@ -177,9 +172,7 @@ class Program:
         self._datasets.append(dataset)
         return dataset
 
-    def zeros(
-        self, name: str, shape: int | tuple[int, ...], partitions: int = 1, dtype: Any = np.float64
-    ) -> Dataset:
+    def zeros(self, name: str, shape: int | tuple[int, ...], partitions: int = 1, dtype: Any = np.float64) -> Dataset:
         """Adds a dataset in which every partition is an array of zeros of this shape."""
         return self.arrays(name, [np.zeros(shape, dtype)] * partitions)
 
@@ -258,10 +251,7 @@ class Program:
         name = name or getattr(scatter, "__name__", "exchange")
         for half in (scatter, gather):
             if isinstance(half, Kernel):
-                raise ProgramError(
-                    f"exchange {name!r}: {half.__name__!r} is a compiled kernel, which cannot send; "
-                    "pass a function that calls it"
-                )
+                raise ProgramError(f"exchange {name!r}: {half.__name__!r} is a compiled kernel, which cannot send; pass a function that calls it")
         self._check_partitioning(sources, name)
         self._check_partitioning([*reads, *writes], name)
         if not writes:
@@ -357,8 +347,7 @@ class Program:
     def _check_single(self, dataset: Dataset, name: str) -> Dataset:
         if self._check_owned(dataset, name).partitions != 1:
             raise ProgramError(
-                f"{name!r} needs a dataset with one partition, but {dataset.name!r} has {dataset.partitions}; "
-                "reduce it into one first"
+                f"{name!r} needs a dataset with one partition, but {dataset.name!r} has {dataset.partitions}; reduce it into one first"
             )
         return dataset
 

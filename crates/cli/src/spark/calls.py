@@ -280,10 +280,7 @@ def pattern(of, number, flags=None):
     """Returns the mode, text and flags of a pattern, for Java."""
     text = of.text_literal(number, "pattern")
     if not SAME_PATTERN.fullmatch(text):
-        of.refuse(
-            "this pattern may match differently in Spark; use only literals, `.`, classes such as [a-z], groups, `|`, `^`, "
-            "`*`, `+`, `?`, {n}"
-        )
+        of.refuse("this pattern may match differently in Spark; use only literals, `.`, classes such as [a-z], groups, `|`, `^`, `*`, `+`, `?`, {n}")
     known = of.text_literal(flags, "flags") if flags is not None and flags < len(of.arguments) else ""
     if set(known) - set("gi"):
         of.refuse("unsupported flags; use `g` and `i` only")

@@ -57,9 +57,7 @@ class Pellucid(DuckDB):
         TYPE_CONVERTERS = {}
         RANGE_PARSERS = {
             **DuckDB.Parser.RANGE_PARSERS,
-            sqlglot.TokenType.TILDE: lambda self, this: self.expression(
-                exp.RegexpLike(this=this, expression=self._parse_bitwise())
-            ),
+            sqlglot.TokenType.TILDE: lambda self, this: self.expression(exp.RegexpLike(this=this, expression=self._parse_bitwise())),
         }
 
 
@@ -335,8 +333,7 @@ class Adapter:
         if not names <= set(NUMBERS):
             self.refuse(
                 node,
-                "cannot determine whether this divides whole numbers, for which Spark gives fractions; CAST one side to "
-                "the intended type",
+                "cannot determine whether this divides whole numbers, for which Spark gives fractions; CAST one side to the intended type",
             )
         a, b = (as_decimal(kind if kind != NULL else BIGINT) for kind in kinds)
         made = truncated_quotient(node.left, node.right, a, b)
