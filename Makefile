@@ -87,7 +87,7 @@ deny: $(cargo_deny)/bin/cargo-deny .venv/tests.installed
 	.venv/bin/python tests/deny.py $<
 
 lint:
-	@tests/run format clippy environment workspace deny
+	@tests/run format clippy environment lint workspace deny
 
 bench: .venv/bench.installed
 	$(build) $(all) --bins --examples

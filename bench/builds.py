@@ -49,11 +49,11 @@ def table(lines: list[dict]) -> list[str]:
     rows = ["| suite | queries | old, s | new, s | new over old | 95 % | slowest query |", "|---|---|---|---|---|---|---|"]
     suites = sorted({(line["case"]["benchmark"], line["case"]["what"]) for line in lines})
     for benchmark, what in suites:
-        of_suite = [l for l in lines if (l["case"]["benchmark"], l["case"]["what"]) == (benchmark, what)]
-        pairs = [(statistics.median(l["seconds"]["new"]), statistics.median(l["seconds"]["old"])) for l in of_suite]
+        of_suite = [line for line in lines if (line["case"]["benchmark"], line["case"]["what"]) == (benchmark, what)]
+        pairs = [(statistics.median(line["seconds"]["new"]), statistics.median(line["seconds"]["old"])) for line in of_suite]
         mean, low, high = stats.ratio_interval(pairs)
         new, old = (sum(pair[at] for pair in pairs) for at in (0, 1))
-        ratio, slowest = max((a / b, l["case"]["query"]) for (a, b), l in zip(pairs, of_suite, strict=True))
+        ratio, slowest = max((a / b, line["case"]["query"]) for (a, b), line in zip(pairs, of_suite, strict=True))
         rows.append(f"| {benchmark}, {what} | {len(pairs)} | {old:.2f} | {new:.2f} | {mean:.3f} | {low:.3f} to {high:.3f} | {slowest}: {ratio:.2f} |")
     return rows
 
@@ -77,7 +77,7 @@ def main() -> None:
                 text = oracle.text_for_pellucid(benchmark, number)
                 for what, statement in [("run", text), ("planned", f"EXPLAIN {text}")]:
                     case = {"benchmark": benchmark, "query": number, "what": what, "scale": chosen.scale}
-                    if any(l["case"] == case and l["runs"] >= chosen.runs for l in results.made(SUITE, by)):
+                    if any(line["case"] == case and line["runs"] >= chosen.runs for line in results.made(SUITE, by)):
                         continue
                     query = Path(folder) / "query.sql"
                     query.write_text(statement)

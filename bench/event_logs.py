@@ -84,7 +84,7 @@ def multiplied(source: Path, copies: int) -> Iterator[bytes]:
     yield from begin
     for copy in range(copies):
         ids = {kind: copy * (largest.get(kind, 0) + 1) for kind in IDS}
-        shift = ids | {kind: copy * span for kind in TIMES}
+        shift = ids | dict.fromkeys(TIMES, copy * span)
         for template in repeated:
             yield template.copy(shift)
     move = span * (copies - 1)

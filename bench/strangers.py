@@ -77,10 +77,8 @@ class Stranger:
     def send(self) -> None:
         """Sends all of the random bytes, or the next byte of a slow handshake."""
         count = 1 if self.number % 3 == 2 else len(self.rest)
-        try:
+        with contextlib.suppress(BlockingIOError):
             self.rest = self.rest[self.socket.send(self.rest[:count]) :]
-        except BlockingIOError:
-            pass
 
     def is_refused(self) -> bool:
         """Reads everything. Returns whether the other end closed the connection."""

@@ -40,9 +40,9 @@ def test_runs_with_the_plugin_set_its_mode(tmp_path):
         found = run.spark_settings(case, [tmp_path, tmp_path], tmp_path, tmp_path)
         assert ("spark.plugins" in found) == ("spark.pellucid.mode" in found), case
         modes[case.setting] = found.get("spark.pellucid.mode")
-    assert modes == {f"stock-{n}": None for n in matrix.SWEEP} | {"measure": "measure", "monotasks": "monotasks"} | {
-        name: "adaptive" for name in (*matrix.POLICIES, matrix.REMEMBERED)
-    }
+    assert modes == {f"stock-{n}": None for n in matrix.SWEEP} | {"measure": "measure", "monotasks": "monotasks"} | dict.fromkeys(
+        (*matrix.POLICIES, matrix.REMEMBERED), "adaptive"
+    )
     for setting in everyday.SETTINGS:
         assert everyday.spark_settings(setting, tmp_path).get("spark.pellucid.mode", "stock") == setting
 

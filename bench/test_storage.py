@@ -175,7 +175,7 @@ def test_only_the_median_run_keeps_its_files_once_all_repeats_exist(tmp_path, mo
     assert table.files_to_keep(found, 3) == stay
 
     monkeypatch.setattr(table, "TRACES", tmp_path)
-    monkeypatch.setattr(table, "lines", lambda: [])
+    monkeypatch.setattr(table, "lines", list)
     others = ("commits-NC-1-rename.zstd", "predicted-DFSIO.trace")
     for name in (*others, "word-count-NC-r0.trace", "TPC-DS-GC-VB-r4-5.trace", "DFSIO-NC-r1-spark.zstd"):
         (tmp_path / name).touch()

@@ -31,6 +31,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lab import kernel
 from lab.rates import TOLERANCE, off_by, parse_bytes, parse_rate, show_rate
@@ -232,7 +233,7 @@ def leave_on_sigterm() -> None:
 
 
 @contextlib.contextmanager
-def throttled(rate: str, *, name: str | None = None, calibrated: bool = True, **options) -> Iterator[Disk]:
+def throttled(rate: str, *, name: str | None = None, calibrated: bool = True, **options: Any) -> Iterator[Disk]:
     """Makes a calibrated disk for the duration of a `with`; it is removed on any exit but kill -9.
 
     First removes disks whose owner was killed. Takes the options of `make`.

@@ -40,6 +40,7 @@ def watch() -> Iterator[None]:
     root = Path(__file__).resolve().parent.parent
     command = [sys.executable, "-B", "-m", "lab.guard", "--wait", str(os.getpid())]
     guard = subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, start_new_session=True)
+    assert guard.stdin
     try:
         yield
     finally:

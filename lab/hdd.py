@@ -37,6 +37,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lab import cache, kernel
 from lab.disks import LabError, alive, home, leave_on_sigterm, write_zeros
@@ -204,7 +205,7 @@ class Disk:
         for device in loops_on(self.image):
             kernel.run("losetup", "--detach", device)
         fuse = self.folder / "fuse"
-        for attempt in range(50):
+        for _ in range(50):
             # The loop device releases the image a moment after it is detached.
             if not is_mounted(fuse) or not subprocess.run(["umount", str(fuse)], capture_output=True).returncode:
                 break
@@ -286,7 +287,7 @@ def _attach(disk: Disk, program: Path, dirty_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def spinning(kind: str, *, name: str | None = None, calibrated: bool = True, **options) -> Iterator[Disk]:
+def spinning(kind: str, *, name: str | None = None, calibrated: bool = True, **options: Any) -> Iterator[Disk]:
     """Makes a disk for the duration of a `with`; it is removed on any exit but kill -9 (then by `lab.guard`)."""
     clean()
     leave_on_sigterm()

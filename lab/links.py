@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from lab.disks import LabError, alive
 from lab.kernel import run
@@ -61,7 +62,7 @@ class Link:
     owner: int
     rate: int | None = None
     measured: float | None = None
-    processes: list[subprocess.Popen] = field(default_factory=list)
+    processes: list[subprocess.Popen[Any]] = field(default_factory=list)
 
     @property
     def namespace(self) -> str:
@@ -92,7 +93,7 @@ class Link:
         """Returns the command with a prefix that runs it in the namespace."""
         return ["ip", "netns", "exec", self.namespace, *command]
 
-    def start(self, command: list[str], **options) -> subprocess.Popen:
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[Any]:
         """Starts a server in the namespace; it is killed with the link."""
         self.processes.append(subprocess.Popen(self.inside(*command), **options))
         return self.processes[-1]
@@ -111,6 +112,7 @@ class Link:
     def calibrate(self, seconds: float = 2.0) -> float:
         """Measures goodput from the server; raises `LabError` if it is more than 5 % off."""
         sender = subprocess.Popen(self.inside(sys.executable, "-B", "-c", SENDER, self.server, str(PORT - 1)), stdout=subprocess.PIPE)
+        assert sender.stdout
         try:
             sender.stdout.readline()
             self.measured = _received(self.server, PORT - 1, seconds)

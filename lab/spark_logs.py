@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 COUNTED = (
     "SparkListenerTaskEnd",
@@ -33,7 +34,7 @@ COUNTED = (
 )
 
 
-def hashed(column, times: int):
+def hashed(column: Any, times: int) -> Any:
     """Hashes the column `times` times, which costs half a microsecond of a core each time and no I/O."""
     from pyspark.sql import functions as f
 
@@ -43,7 +44,7 @@ def hashed(column, times: int):
     return column
 
 
-def cpu(spark, size: int, _):
+def cpu(spark: Any, size: int, __: str) -> None:
     """Hashes in equal tasks, so that only more cores help."""
     from pyspark.sql import functions as f
 
@@ -51,7 +52,7 @@ def cpu(spark, size: int, _):
         spark.range(0, 60_000 * size, numPartitions=16).select(f.max(hashed(f.col("id"), 4))).collect()
 
 
-def keyed(spark, size: int, key) -> None:
+def keyed(spark: Any, size: int, key: Any) -> None:
     """Shuffles rows by a key, then does equal work per row."""
     from pyspark.sql import functions as f
 
@@ -59,7 +60,7 @@ def keyed(spark, size: int, key) -> None:
     rows.repartition(16, "key").select(f.max(hashed(f.col("v"), 6))).collect()
 
 
-def skew(spark, size: int, _):
+def skew(spark: Any, size: int, _: str) -> None:
     """Gives key 0 60 % of the rows."""
     from pyspark.sql import functions as f
 
@@ -67,7 +68,7 @@ def skew(spark, size: int, _):
     keyed(spark, size, f.when(f.col("id") % 10 < 6, 0).otherwise(f.col("id") % 1000))
 
 
-def skew_adaptive(spark, size: int, _):
+def skew_adaptive(spark: Any, size: int, _: str) -> None:
     """Like `skew`, with adaptive execution, which runs the shuffle as its own job."""
     from pyspark.sql import functions as f
 
@@ -75,7 +76,7 @@ def skew_adaptive(spark, size: int, _):
     keyed(spark, size, f.when(f.col("id") % 10 < 6, 0).otherwise(f.col("id") % 1000))
 
 
-def even(spark, size: int, _):
+def even(spark: Any, size: int, _: str) -> None:
     """Like `skew`, but all keys have equally many rows."""
     from pyspark.sql import functions as f
 
@@ -83,19 +84,19 @@ def even(spark, size: int, _):
     keyed(spark, size, f.col("id") % 10_000)
 
 
-def failure(spark, size: int, _):
+def failure(spark: Any, size: int, _: str) -> None:
     """Fails two partitions at their first attempt, and a later job for good."""
     from pyspark import TaskContext
 
     slow = 0.02 * size
 
-    def first_attempt_fails(partition, rows):
+    def first_attempt_fails(partition: int, rows: Any) -> Any:
         time.sleep(slow)
         if partition in (3, 5) and TaskContext.get().attemptNumber() == 0:
             raise ValueError(f"partition {partition} fails once")
         return rows
 
-    def always_fails(partition, rows):
+    def always_fails(partition: int, rows: Any) -> Any:
         if partition == 2:
             raise ValueError("partition 2 always fails")
         return rows
@@ -108,18 +109,18 @@ def failure(spark, size: int, _):
         print("failed as intended:", str(error)[:60].replace("\n", " "))
 
 
-def straggler(spark, size: int, _):
+def straggler(spark: Any, size: int, _: str) -> None:
     """Lets partition 15 sleep twenty times as long as the others, with neither more data nor more work."""
     slow = 0.1 * size
 
-    def sleeps(partition, rows):
+    def sleeps(partition: int, rows: Any) -> Any:
         time.sleep(slow if partition == 15 else slow / 20)
         return rows
 
     spark.sparkContext.parallelize(range(800), 16).mapPartitionsWithIndex(sleeps).count()
 
 
-def scheduling(spark, size: int, _):
+def scheduling(spark: Any, size: int, __: str) -> None:
     """Runs thousands of tasks of a millisecond."""
     from pyspark.sql import functions as f
 
@@ -127,7 +128,7 @@ def scheduling(spark, size: int, _):
         spark.range(0, 1000, numPartitions=8 + 50 * size).select(f.max("id")).collect()
 
 
-def gc(spark, size: int, _):
+def gc(spark: Any, size: int, _: str) -> None:
     """Collects long lists of small objects in a small heap."""
     from pyspark.sql import functions as f
 
@@ -136,19 +137,19 @@ def gc(spark, size: int, _):
     rows.groupBy("k").agg(f.collect_list("v").alias("vs")).select(f.sum(f.size("vs"))).collect()
 
 
-def disk(spark, _, text: str):
+def disk(spark: Any, _: int, text: str) -> None:
     """Scans text, limited by its disk."""
     spark.read.text(text).selectExpr("sum(length(value))").collect()
 
 
-def words(spark, _, text: str):
+def words(spark: Any, _: int, text: str) -> None:
     """Scans and hashes text, so that cores have about as much to do as the disk."""
     from pyspark.sql import functions as f
 
     spark.read.text(text).select(f.max(hashed(f.col("value"), 2))).collect()
 
 
-def stream(spark, size: int, _):
+def stream(spark: Any, size: int, _: str) -> None:
     """Runs micro-batches that are mostly overhead."""
     rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
     counts = rows.selectExpr("value % 3 AS k").groupBy("k").count()
@@ -163,7 +164,7 @@ def stream(spark, size: int, _):
     query.stop()
 
 
-def none(spark, size: int, _):
+def none(spark: Any, size: int, _: str) -> None:
     """Spreads even work over all cores, so that nothing is slow."""
     from pyspark.sql import functions as f
 
@@ -217,7 +218,7 @@ def run_application(cause: str, chosen: argparse.Namespace) -> None:
 def renamed(line: str, names: dict[str, str]) -> str:
     """Returns a log line with machine-specific names replaced, and those of `names` too."""
     # The interpreter may be a symbolic link; Spark logs either path.
-    pythons = {prefix: "/python" for prefix in (sys.prefix, str(Path(sys.prefix).resolve()))}
+    pythons = dict.fromkeys((sys.prefix, str(Path(sys.prefix).resolve())), "/python")
     names = {**pythons, str(Path.home()): "/home", socket.gethostname(): "host", **names}
     for name in sorted(names, key=len, reverse=True):
         line = line.replace(name, names[name])

@@ -18,7 +18,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path

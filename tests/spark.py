@@ -89,7 +89,7 @@ class Session:
             "log_folder": str(folder / "log"), "tables": [(name, str(path)) for name, path in (tables or {}).items()],
         }  # fmt: skip
         command = [str(python(version)), "-B", str(ROOT / "tests" / "spark_statements.py")]
-        self.stderr = open(folder / "stderr", "w+")
+        self.stderr = open(folder / "stderr", "w+")  # noqa: SIM115 (closed with the session)
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr, text=True, env=plain)
         self._send(request)
 

@@ -5,7 +5,6 @@ import time
 
 from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import DataFrame, SparkSession
-
 from spark_plugin_jobs import READ, digest, main, session, wait_for_executors
 
 NOW = "CAST(java_method('java.lang.System', 'nanoTime') AS BIGINT)"

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "crates" / "cli" / "src" / "spark"))
-import files  # noqa: E402
-import session  # noqa: E402
+import files
+import session
 
 
 def answer(spark, statements, text):

@@ -45,8 +45,12 @@ class Cold:
         cache.warm([binary.binary()])
         before = disk.moved_bytes()[0]
         trace_path = folder / "cold.trace"
-        streams = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
-        with cache.locked(binary.binary()), threads.delay_accounting(), streams[0] as out, streams[1] as err:
+        with (
+            cache.locked(binary.binary()),
+            threads.delay_accounting(),
+            tempfile.TemporaryFile("w+") as out,
+            tempfile.TemporaryFile("w+") as err,
+        ):
             named = binary.tables(disk.path)
             # Output goes to files: a full pipe would block the process.
             process = binary.start("sql", "--json", query, *named, "--trace", trace_path, *options, stdout=out, stderr=err)

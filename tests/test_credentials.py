@@ -125,7 +125,7 @@ def test_url_is_shown_without_user_and_query_when_a_log_is_read(tmp_path):
     log = b"".join(events("app-1"))
     with serving(lambda path: (404, {}, b"") if "missing" in path else (200, {}, log)) as (here, _):
         secret = here.replace("://", f"://{services.KEY}:{services.SECRET}@")
-        url = lambda name: f"{secret}/{name}?X-Amz-Signature={services.SECRET}"  # noqa: E731
+        url = lambda name: f"{secret}/{name}?X-Amz-Signature={services.SECRET}"
         page = tmp_path / "page.html"
         ran = [
             binary.run("analyze", url("a"), "--json").check(),

@@ -472,7 +472,7 @@ def test_too_many_threads_are_an_error(tmp_path):
     data = write(tmp_path / "a.csv", np.array([[1.0], [2.0]]))
     words = [str(binary.binary()), "iterate", "kmeans", str(data), "--k", "2", "--workers", "5000"]
     # Limits address space, which each thread's stack needs.
-    limit_address_space = lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))  # noqa: E731
+    limit_address_space = lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
     for more in ((), ("--processes", "1")):
         for _ in range(5):
             ran = subprocess.run([*words, *more], preexec_fn=limit_address_space, capture_output=True, text=True, timeout=120)

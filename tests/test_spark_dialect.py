@@ -27,13 +27,13 @@ class Spark:
         self.parses = parses
         self._jsparkSession = self
 
-    def sessionState(self):  # noqa: N802 (Spark's names)
+    def sessionState(self):
         return self
 
-    def sqlParser(self):  # noqa: N802
+    def sqlParser(self):
         return self
 
-    def parsePlan(self, text):  # noqa: N802
+    def parsePlan(self, text):
         if not self.parses:
             raise ValueError("\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'x'. (line 1, pos 10)\n\n== SQL ==")
 

@@ -29,9 +29,12 @@ from tests.spark_applications import (
     ROOT,
     WITH_SLOW_FILES,
     command,
+    data,
     end,
     ended,
     environment,
+    few,
+    jar,
     metric_values,
     min_column_bytes,
     nothing_failed,
@@ -43,7 +46,6 @@ from tests.spark_applications import (
     truth,
     versions,
 )
-from tests.spark_applications import data, few, jar  # noqa: F401 (fixtures)
 from tests.spark_applications import needed as pytestmark
 from tests.threads import below
 
@@ -83,7 +85,7 @@ def test_executors_find_their_own_concurrency(data, tmp_path, version):
         gauges, scan = metric_values(metrics, executor), ran.tasks(executor=executor, stage=ran.longest())
         assert gauges.keys() == GAUGES, gauges.keys() ^ GAUGES
         assert found in gauges["concurrency"] and found in gauges["slots"], (executor, found, gauges)
-        assert 1 <= max(gauges["tasks.running"]) and not any(gauges["off"]), gauges
+        assert max(gauges["tasks.running"]) >= 1 and not any(gauges["off"]), gauges
         assert ran.longest() in gauges["stage"] and scan[-1]["reason"] in gauges["reason"], gauges
         assert max(gauges["index.ns2_per_mb"]) in {t["index_ns2_per_mb"] for t in ran.tasks(executor=executor) if "index_ns2_per_mb" in t}
         for name in ("read.bytes", "write.bytes", "read.wait_ns", "write.wait_ns"):
@@ -355,7 +357,7 @@ def test_plugin_failures_do_not_fail_the_job(data, tmp_path, version):
     for line in ran.errors.splitlines():
         if "Pellucid failed in" in line:
             failures[line.split("Pellucid failed in ")[1].split(" ")[0]] += 1
-    assert dict(failures) == {fault: 1 for fault in FAULTS}, dict(failures)
+    assert dict(failures) == dict.fromkeys(FAULTS, 1), dict(failures)
 
 
 @pytest.mark.parametrize("mode", ["adaptive", "monotasks"])

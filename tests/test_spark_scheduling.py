@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import binary, spark
-from tests.spark_applications import FEW, end, environment, needed, nothing_failed, run, truth, versions
-from tests.spark_applications import data, few, jar  # noqa: F401 (fixtures)
+from tests.spark_applications import FEW, data, end, environment, few, jar, needed, nothing_failed, run, truth, versions
 from tests.threads import below
 
 JOBS = Path(__file__).parent / "spark_scheduling_jobs.py"

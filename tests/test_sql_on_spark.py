@@ -86,7 +86,7 @@ def test_answers_match_the_local_engine(name, folder, on_spark):
 
     def plain(rows):
         """Converts decimals to floats: their scales differ between engines."""
-        number = lambda value: float(value) if isinstance(value, (int, float)) or is_number(value) else value  # noqa: E731
+        number = lambda value: float(value) if isinstance(value, (int, float)) or is_number(value) else value
         return [[number(value) for value in row] for row in rows]
 
     assert [c["name"] for c in got["columns"]] == [c["name"] for c in expected["columns"]]

@@ -153,7 +153,7 @@ def test_whatif_without_changes_lists_the_best_ones_first(trace):
 
 
 def test_output_is_deterministic(trace):
-    run = lambda: binary.run("whatif", trace, "--set", "disk.rate=x3", "--set", "cores=1.5", "--json").check().out  # noqa: E731
+    run = lambda: binary.run("whatif", trace, "--set", "disk.rate=x3", "--set", "cores=1.5", "--json").check().out
     assert len({run() for _ in range(3)}) == 1
 
 

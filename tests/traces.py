@@ -94,9 +94,8 @@ def _times(trace: Trace) -> list[str]:
         stage = stages[multitask["stage"]]
         if multitask["admitted_ns"] < stage["submitted_ns"]:
             found.append(f"multitask {index} was admitted before its stage was submitted")
-        for before in stage.get("after", []):
-            if before not in stage_end or stage_end[before]["ended_ns"] > multitask["admitted_ns"]:
-                found.append(f"multitask {index} was admitted before stage {before} had ended")
+        unfinished = [b for b in stage.get("after", []) if b not in stage_end or stage_end[b]["ended_ns"] > multitask["admitted_ns"]]
+        found += [f"multitask {index} was admitted before stage {before} had ended" for before in unfinished]
     for index, monotask in enumerate(trace.of["monotask"]):
         multitask = multitasks[monotask["multitask"]]
         if monotask["queued_ns"] < multitask["admitted_ns"]:

@@ -6,6 +6,7 @@ Up to a thousand workers are simulated (`crates/iterate/examples/scaling.rs`), w
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -47,12 +48,8 @@ def distribution(trace: Path) -> dict:
     total = sum(weight for _, weight in found)
 
     def at(share: float) -> float:
-        reached = 0.0
-        for ns, weight in found:
-            reached += weight
-            if reached >= share * total:
-                break
-        return ns / 1e6
+        reached = itertools.accumulate(weight for _, weight in found)
+        return next(ns for (ns, _), weight in zip(found, reached, strict=True) if weight >= share * total) / 1e6
 
     return {"stage": names[stage], "task_ms": {"p10": at(0.1), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99)}}
 

@@ -1,5 +1,6 @@
 """Single runs of Pellucid, of a peer in Python, and of a peer in Spark's shell. Each returns a document or an error."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -92,10 +93,8 @@ def _document(command: list[str], given: dict | None, limit_s: float) -> dict:
         return {"error": f"not done after {limit_s:.0f} s", "limit_s": limit_s}
     finally:
         # Also ends the processes that Ray and Spark start.
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, 9)
-        except ProcessLookupError:
-            pass
         process.wait()
     # Spark names stages by files, and results must not contain this checkout's path.
     out, err = (said.replace(f"{binary.ROOT}/", "") for said in (out, err))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench import results
 from bench.spark import table
-from bench.spark.cases import CAUSES, ROUNDS, RUN_S, Way, cause_of, ways
+from bench.spark.cases import CAUSES, ROUNDS, RUN_S, cause_of, ways
 from bench.spark.rig import Rig, rig
 from lab.cores import CANARY
 from lab.disks import LabError

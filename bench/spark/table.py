@@ -2,10 +2,9 @@
 
 import json
 import statistics
-from pathlib import Path
 
 from bench import results
-from bench.spark.cases import CAUSES, ERROR, ROUNDS, Case, Way, cause_of, pairs
+from bench.spark.cases import CAUSES, ERROR, ROUNDS, Way, cause_of, pairs
 from lab.cores import CANARY
 from tests import binary
 

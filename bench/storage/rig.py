@@ -181,7 +181,7 @@ class Rig:
             thread.join()
             look()
             steps = [(b[0] - a[0], *(b[i] - a[i] for i in range(1, 5))) for a, b in zip(samples, samples[1:], strict=False)]
-            per_s = lambda i, scale: percentiles([max(0.0, s[i]) / s[0] / scale for s in steps if s[0] > SAMPLE_S / 2])  # noqa: E731
+            per_s = lambda i, scale: percentiles([max(0.0, s[i]) / s[0] / scale for s in steps if s[0] > SAMPLE_S / 2])
             found |= {"compute_cores": per_s(1, 1.0), "data_cores": per_s(2, 1.0), "disk_mb_s": per_s(3, 1e6), "link_mb_s": per_s(4, 1e6)}
             in_all = [last - first for first, last in zip(samples[0], samples[-1], strict=True)]
             found |= {"data_core_s": round(in_all[2], 2), "disk_mb": round(in_all[3] / 1e6, 1), "link_mb": round(in_all[4] / 1e6, 1)}

@@ -266,7 +266,7 @@ def findings(reports: dict[str, dict], explained: dict[str, list[dict]], traced:
     ]
     heads = ("one stream, MB/s", "best, MB/s (at once)", "first byte, ms", "write, MB/s", "rename", "commit by rename", "commit by upload")
     out += head("composition", *heads)
-    ms = lambda value: "not measured" if value is None else f"{value:.0f} ms"  # noqa: E731
+    ms = lambda value: "not measured" if value is None else f"{value:.0f} ms"
     for name, report in reports.items():
         sequential = [r for r in report["read"] if r["pattern"] == "sequential"]
         best = max(sequential, key=lambda r: r["bytes_per_s"])
@@ -306,7 +306,7 @@ def findings(reports: dict[str, dict], explained: dict[str, list[dict]], traced:
 
 def in_kept_files(traced: dict[tuple[str, str], list[dict]]) -> list[str]:
     """Returns a line for each finding in kept traces or logs, and the list of those without findings."""
-    query = lambda f: f", query {f['query']}" if f["query"] else ""  # noqa: E731
+    query = lambda f: f", query {f['query']}" if f["query"] else ""
     out = []
     for (workload, name), some in traced.items():
         out += [f"- **{name}**, {workload}{query(f)}: {f['title']}: {f['evidence']}{saving(f)}." for f in some]

@@ -78,7 +78,7 @@ def command(workload: Workload, place: Place, trace: str, text: str = "text", ti
 def spark_request(workload: Workload, place: Place) -> dict:
     """Returns the request to the Spark session (`session.py`), with file names, since not every store has folders."""
     root = place.spark_url
-    files = lambda folder: [f"{root}/{path}" for path in place.files if path.startswith(f"{folder}/")]  # noqa: E731
+    files = lambda folder: [f"{root}/{path}" for path in place.files if path.startswith(f"{folder}/")]
     if workload.name == "word count":
         return {"do": "word count", "text": files("text")}
     if workload.name == "TPC-DS":

@@ -22,5 +22,5 @@ class KernelError(JobError):
         self.partition = partition
         self.cause = cause
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[type["KernelError"], tuple[str, int, str]]:
         return KernelError, (self.kernel, self.partition, self.cause)

@@ -43,7 +43,7 @@ class Kernel:
         """Returns the address of the machine code for arrays of these types."""
         if signature not in self.entries:
             self.entries[signature] = self._compile(signature)
-        return self.entries[signature].address
+        return int(self.entries[signature].address)
 
     def _compile(self, signature: Signature) -> Any:
         import numba

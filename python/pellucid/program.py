@@ -188,7 +188,7 @@ class Program:
 
         It changes the arrays that it writes in place, and may read them. Name each dataset only once.
         """
-        name = name or getattr(kernel, "__name__", "kernel")
+        name = name or str(getattr(kernel, "__name__", "kernel"))
         datasets = [*reads, *writes]
         self._check_partitioning(datasets, name)
         address = None
@@ -248,7 +248,7 @@ class Program:
         partitions that each source may send to (default: all), so that a partition waits only for its sources. Both
         functions are called under the GIL; compile expensive parts of them with `numba.njit(nogil=True)`.
         """
-        name = name or getattr(scatter, "__name__", "exchange")
+        name = name or str(getattr(scatter, "__name__", "exchange"))
         for half in (scatter, gather):
             if isinstance(half, Kernel):
                 raise ProgramError(f"exchange {name!r}: {half.__name__!r} is a compiled kernel, which cannot send; pass a function that calls it")

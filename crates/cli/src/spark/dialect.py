@@ -225,7 +225,7 @@ class Adapter:
         """Returns the replacement of a node; None if it stays."""
         if isinstance(node, exp.Literal):
             return self.literal(node)
-        if isinstance(node, exp.Anonymous) or isinstance(node, WRAPPERS):
+        if isinstance(node, (exp.Anonymous, *WRAPPERS)):
             return self.call(node, texts)
         if isinstance(node, exp.Div):
             return self.division(node)
