@@ -48,7 +48,7 @@ test-full:
 
 test-storage: .venv/tests.installed
 	$(build) $(all) --bins --examples
-	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs tests/test_storage.py
+	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs tests/storage/test_storage.py
 
 # Maven would reuse classes compiled for another Spark, so each version has its own folder.
 define core_on
@@ -59,12 +59,14 @@ define core_on
 	cd spark-plugin/target/core-$(1)/spark-plugin && mvn -q -B --strict-checksums test -Dspark.version=$(1) -Dscala.binary=2.13 -Dscala.version=$(2)
 endef
 
+on_spark := spark_plugin spark_scheduling spark_waits sql_on_spark spark_answers iterate_on_spark
+
 # Compiles and tests the core against Scala 2.13 and Spark 4.0 as well, and runs on the Spark of PySpark 3.5, 4.0 and 4.3.
 test-spark: .venv/tests.installed plugin
 	$(build) $(all) --bins
 	$(call core_on,3.5.6,2.13.8)
 	$(call core_on,4.0.1,2.13.16)
-	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 tests/test_spark_plugin.py tests/test_spark_scheduling.py tests/test_spark_waits.py tests/test_sql_on_spark.py tests/test_spark_answers.py tests/test_iterate_on_spark.py
+	PELLUCID_FULL=1 .venv/bin/python -m pytest -q -rs --durations=0 $(on_spark:%=tests/spark/test_%.py)
 
 plugin: $(CARGO_TARGET_DIR)/release/pellucid-spark.jar
 

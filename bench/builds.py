@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 
 from bench import results, stats
+from harness import binary
+from harness.sql import oracle
 from lab import cache
-from tests import binary, oracle
 
 SUITE = "builds"
 

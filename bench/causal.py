@@ -15,8 +15,9 @@ import subprocess
 import sys
 
 from bench import results
+from harness import binary
+from harness.sql import oracle
 from lab import cache
-from tests import binary, oracle
 
 SUITE = "causal"
 

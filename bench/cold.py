@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bench import results
 from bench.sessions import EngineError, Session
+from harness import binary
 from lab import cache, disks, kernel
-from tests import binary
 
 SUITE, TWO_DISKS = "cold", "two-disks"
 RATE = 50_000_000

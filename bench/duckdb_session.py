@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests import oracle
+from harness.sql import oracle
 
 
 def serve(data: Path) -> None:

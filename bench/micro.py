@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from bench import results
-from tests.binary import ROOT
+from harness.binary import ROOT
 
 SUITE = "micro"
 # Commands by name of their target. They select the whole workspace: see the profile in Cargo.toml.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bench import results
 from bench.sparklog import timed
-from tests import browser
-from tests.binary import binary
+from harness import browser
+from harness.binary import binary
 
 SUITE = "million"
 RUNS = 5

@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 from bench import results
+from harness import binary, traces
 from lab import cache
-from tests import binary, traces
 
 SUITE = "recording"
 PAIRS = 15

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from bench.sessions import core_seconds, example
-from tests.binary import ROOT, binary
+from harness.binary import ROOT, binary
 
 FOLDER = ROOT / "bench" / "results"
 # A line is noisy if processes other than the run's own used more cores than this.

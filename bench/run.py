@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bench import cold, micro, million, recording, results, sparklog, table, warm
 from bench.sessions import example
+from harness import binary
 from lab import memory
-from tests import binary
 
 SUITES = ("micro", "warm", "recording", "cold", "sparklog", "million")
 

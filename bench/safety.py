@@ -22,7 +22,6 @@ from pathlib import Path
 from bench import results, stats, strangers
 from bench.iterate import data as inputs
 from lab import cache
-from tests import binary
 
 SUITE = "safety"
 # Half of lineitem, sorted: as much written as read.

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.binary import ROOT, binary
+from harness.binary import ROOT, binary
 
 
 def example() -> Path:

@@ -9,7 +9,7 @@ measured until it can answer:
 - Spark's History Server: from its start until its REST interface lists the log's jobs;
 - NVIDIA's profiling tool for event logs: the whole command, with its defaults.
 
-Peers are installed from PyPI on first use, outside the checkout: PySpark 4 for the History Server (`tests/spark.py`),
+Peers are installed from PyPI on first use, outside the checkout: PySpark 4 for the History Server (`harness/spark/__init__.py`),
 and the jar in `spark-rapids-user-tools`, which is built for Scala 2.12 and so needs the jars of PySpark 3.5. A peer
 that cannot be installed is left out with the reason.
 """
@@ -27,8 +27,8 @@ import urllib.request
 from pathlib import Path
 
 from bench import event_logs, results
-from tests import spark
-from tests.binary import ROOT, binary, data_home
+from harness import spark
+from harness.binary import ROOT, binary, data_home
 
 SUITE = "sparklog"
 RUNS = 3

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.binary import ROOT
+
 # Screenshots and measurements of a run, for CI to keep.
-ARTEFACTS = Path(os.environ.get("PELLUCID_ARTEFACTS") or Path(__file__).parent / "artefacts").resolve()
+ARTEFACTS = Path(os.environ.get("PELLUCID_ARTEFACTS") or ROOT / "tests" / "artefacts").resolve()
 TIMEOUT_MS = 60_000
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from harness import binary
 from lab import disks, kernel
-from tests import binary
 
 SCALE = float(os.environ.get("PELLUCID_SCALE", "1"))
 

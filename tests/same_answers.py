@@ -14,7 +14,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.binary import ROOT
+from harness.binary import ROOT
 
 # One change of each kind. A trace that does not know a key answers with an error, which is compared too.
 CHANGES = (

@@ -19,7 +19,7 @@ from pathlib import Path
 from bench import results
 from bench.adaptive.run import JAR, PLUGIN, run_spark, say, version
 from bench.adaptive.shapes import SHAPES
-from tests import spark
+from harness import spark
 
 SUITE = "everyday"
 SETTINGS = ("stock", "measure", "adaptive")

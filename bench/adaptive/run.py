@@ -28,12 +28,12 @@ import duckdb
 from bench import results
 from bench.adaptive import log, table
 from bench.adaptive.matrix import POLICIES, REMEMBERED, SLOTS, WITHOUT_INPUT, Case, cases
+from harness import spark
+from harness.binary import ROOT
 from lab import guard, hdd
 from lab.disks import LabError
 from lab.memory import kept
 from lab.rates import parse_bytes
-from tests import spark
-from tests.binary import ROOT
 
 SUITE = "adaptive"
 FILES = 64

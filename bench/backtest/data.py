@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from bench.backtest.cases import DATA, Query
-from tests import binary
+from harness import binary
 
 FILES = 8
 

@@ -23,9 +23,9 @@ from pathlib import Path
 
 from bench.backtest import data
 from bench.backtest.cases import PARTITIONS, Config, Query
+from harness import binary
 from lab import cache, cores, disks, guard, kernel, links
 from lab.disks import LabError
-from tests import binary
 
 QUERIES = binary.ROOT / "bench" / "queries"
 KEYS = {"AWS_ACCESS_KEY_ID": "backtest", "AWS_SECRET_ACCESS_KEY": "backtest"}
@@ -113,7 +113,7 @@ class Rig:
         if self.server:
             return
         self.link = self.stack.enter_context(links.link())
-        program = [sys.executable, "-m", "tests.s3", "--host", self.link.server, "--port", str(links.PORT), str(data.home())]
+        program = [sys.executable, "-m", "harness.stores.s3", "--host", self.link.server, "--port", str(links.PORT), str(data.home())]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.server = self.link.start(program, cwd=binary.ROOT, **quiet)
         for _ in range(100):

@@ -17,9 +17,9 @@ from bench import results
 from bench.backtest import cases, judge, manifest, table
 from bench.backtest.cases import RUN_S, Case, Config, Query
 from bench.backtest.rig import Rig, rig
+from harness import binary
 from lab.disks import LabError
 from lab.memory import kept
-from tests import binary
 
 SUITE = "backtest"
 TRACES = results.FOLDER / SUITE

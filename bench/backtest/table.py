@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import results
 from bench.backtest import cases, judge, manifest
 from bench.table import header, row
-from tests import binary, traces
+from harness import binary, traces
 
 SUITE = "backtest"
 PAGE = binary.ROOT / "bench" / "BACKTEST.md"

@@ -19,7 +19,7 @@ from pathlib import Path
 from bench import results
 from bench.iterate import runs
 from bench.iterate.data import graph, points
-from tests import binary, traces
+from harness import binary, traces
 
 PARTITIONS_A_CORE = (1, 2, 4, 8, 16)
 ROWS, SCALE = 2_000_000, 20

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import results
 from bench.iterate import runs
-from tests import binary
+from harness import binary
 
 # The whole workspace, since another selection of crates would be compiled again.
 BUILD = ["cargo", "bench", "--locked", "--quiet", "--workspace", "--bench", "floors", "--no-run"]

@@ -21,8 +21,8 @@ from bench import results
 from bench.iterate import experiments, floors, runs, table
 from bench.iterate.data import graph, points
 from bench.iterate.runs import HERE, OURS, Case, ours, python, spark
+from harness import binary
 from lab import memory
-from tests import binary
 
 SUITE = "iterate"
 PYTHON = {

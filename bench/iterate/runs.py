@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.iterate.data import COLUMNS
-from tests import binary
+from harness import binary
 
 HERE = Path(__file__).parent
 # Arguments of `pellucid iterate`, by application.

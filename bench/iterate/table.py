@@ -5,7 +5,7 @@ from collections import defaultdict
 
 from bench import results
 from bench.iterate import targets
-from tests.binary import ROOT
+from harness.binary import ROOT
 
 PAGE = ROOT / "bench" / "ITERATE.md"
 TITLES = {

@@ -29,11 +29,11 @@ from bench.onetwo import models, table
 from bench.onetwo.cases import DISKS, LOGS, SUITE, cases
 from bench.sessions import core_seconds
 from bench.spark.rig import keep
+from harness import spark
+from harness.binary import ROOT
+from harness.threads import below
 from lab import hdd, kernel
 from lab.spark_logs import cleaned
-from tests import spark
-from tests.binary import ROOT
-from tests.threads import below
 
 SLOTS = 8
 SPARK = spark.versions()["4"]

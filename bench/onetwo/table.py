@@ -8,7 +8,7 @@ from collections import defaultdict
 from bench import results
 from bench.onetwo import models
 from bench.onetwo.cases import DISKS, LOGS, REPEATS, SETTINGS, SUITE, Question, questions
-from tests import binary
+from harness import binary
 
 PAGE = results.ROOT / "bench" / "ONETWO.md"
 MANIFEST = LOGS / "manifest.json"

@@ -14,8 +14,8 @@ import zstandard
 
 from bench import results
 from bench.spark.cases import RATES, Way
+from harness import binary
 from lab import cache, cores, disks, guard
-from tests import binary
 
 LAB = Path(__file__).resolve().parents[2] / "lab" / "spark_logs.py"
 TEXT_BYTES = 400 << 20

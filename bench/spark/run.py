@@ -5,7 +5,7 @@ with another one. Each job with a known cause runs once per version of Spark. Ev
 `bench/results/spark/`, a line in `bench/results/spark.jsonl`, so a stopped run resumes. A run that another process
 disturbed (the canary of `lab/cores.py`) does not count, and is repeated.
 
-Spark is PySpark, installed on first use (`tests/spark.py`), version 4 by default.
+Spark is PySpark, installed on first use (`harness/spark/__init__.py`), version 4 by default.
 """
 
 import argparse
@@ -20,10 +20,10 @@ from bench import results
 from bench.spark import table
 from bench.spark.cases import CAUSES, ROUNDS, RUN_S, cause_of, ways
 from bench.spark.rig import Rig, rig
+from harness import spark
 from lab.cores import CANARY
 from lab.disks import LabError
 from lab.memory import kept
-from tests import spark
 
 SUITE = "spark"
 LOGS = results.FOLDER / SUITE

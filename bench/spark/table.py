@@ -5,8 +5,8 @@ import statistics
 
 from bench import results
 from bench.spark.cases import CAUSES, ERROR, ROUNDS, Way, cause_of, pairs
+from harness import binary
 from lab.cores import CANARY
-from tests import binary
 
 SUITE = "spark"
 LOGS = results.FOLDER / SUITE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench import results
 from bench.storage.workloads import TPCDS
-from tests import binary
+from harness import binary
 
 COMPOSITIONS = Path(__file__).with_name("compositions")
 TRACES = results.FOLDER / "storage"

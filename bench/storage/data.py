@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.storage.rig import Place
-from tests import binary
+from harness import binary
 
 SEED, FILES = 1, 8
 # Copies of the text that probes read.

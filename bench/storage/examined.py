@@ -19,8 +19,8 @@ from bench.storage.causes import CONDITIONS, EXAMINED
 from bench.storage.rig import Place, Rig, rig
 from bench.storage.run import carry_out, ready, say, watched
 from bench.storage.workloads import WORKLOADS
+from harness import binary
 from lab.memory import kept
-from tests import binary
 
 ROUNDS = 5
 PLACES = ("GC-V", "GC-VS", "NC")

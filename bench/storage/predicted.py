@@ -20,8 +20,8 @@ from bench.storage.rig import SERVICES, Place, Rig, rig
 from bench.storage.run import analysis, carry_out, exported, keep_trace, probed, ready, say
 from bench.storage.table import PREDICTED as SUITE
 from bench.storage.table import PREDICTED_WORKLOADS, basis
+from harness import binary
 from lab.memory import kept
-from tests import binary
 
 REPEATS = 5
 PROBE = ("--seconds", "60", "--bytes", "4GiB")

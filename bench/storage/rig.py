@@ -8,7 +8,7 @@ One throttled disk has every store's data, and one shaped link is between comput
 use nothing. Services share the engine's two cores, so the results hold for these compositions on this machine, not for
 the systems in general.
 
-A Ceph volume is a file system on this side of the link, and its daemons are on the other (`tests/ceph.py`).
+A Ceph volume is a file system on this side of the link, and its daemons are on the other (`harness/stores/ceph.py`).
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from harness.stores import ceph, services
 from lab import cache, disks, guard, links
 from lab.rates import parse_rate
-from tests import ceph, services
 
 DISK, LINK = "100MB/s", "1000Mbit/s"
 DISK_SIZE = "36GiB"

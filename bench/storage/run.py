@@ -27,9 +27,10 @@ from bench.storage.rig import ALL, Place, Rig, percentiles, rig
 from bench.storage.spark import MAGIC, RENAME, Session, keep, log_of, session
 from bench.storage.spark import task_times as spark_task_times
 from bench.storage.workloads import NO_WRITES_BY_SPARK, TPCDS, WORKLOADS, Workload
+from harness import binary
+from harness.stores import services
 from lab.disks import LabError
 from lab.memory import kept
-from tests import binary, services
 
 SUITE = "storage"
 REPEATS = 5

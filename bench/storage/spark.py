@@ -20,8 +20,9 @@ import zstandard
 from bench import results
 from bench.event_logs import lines_of
 from bench.storage.rig import Place
+from harness import spark
+from harness.stores import services
 from lab.spark_logs import renamed
-from tests import services, spark
 
 # Hadoop as PySpark 4.3 brings it; the newest binding that the registry has.
 HADOOP, SPARK_CLOUD = "3.5.0", "4.1.2"

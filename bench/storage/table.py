@@ -18,7 +18,7 @@ from bench.storage.causes import COMPOSITIONS, CONDITIONS, EXAMINED, TRACES, com
 from bench.storage.rig import ALL, VOLUMES
 from bench.storage.spark import lines_of
 from bench.storage.workloads import LARGE, NO_WRITES_BY_SPARK, RECORD, RECORDS, WORKLOADS, Workload
-from tests import binary
+from harness import binary
 
 PAGE = results.ROOT / "bench" / "STORAGE.md"
 ENGINES = ("Pellucid", "Spark")

@@ -88,7 +88,7 @@ class Session:
             "master": "local[2]", "conf": list(SMALL.items()), "jar": None, "folder": str(folder),
             "log_folder": str(folder / "log"), "tables": [(name, str(path)) for name, path in (tables or {}).items()],
         }  # fmt: skip
-        command = [str(python(version)), "-B", str(ROOT / "tests" / "spark_statements.py")]
+        command = [str(python(version)), "-B", str(Path(__file__).with_name("statements.py"))]
         self.stderr = open(folder / "stderr", "w+")  # noqa: SIM115 (closed with the session)
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr, text=True, env=plain)
         self._send(request)

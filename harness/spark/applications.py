@@ -20,12 +20,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests import binary, spark
+from harness import binary, spark
+from harness.binary import ROOT
 
-ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "spark-plugin" / "target"
 JAR, HELPER = TARGET / "pellucid-spark.jar", TARGET / "pellucid-spark-tests.jar"
-JOBS = ROOT / "tests" / "spark_plugin_jobs.py"
+JOBS = ROOT / "harness" / "spark" / "plugin_jobs.py"
 PLUGIN = "org.pellucid.spark.PellucidPlugin"
 WITH_SLOW_FILES = f"{PLUGIN},org.pellucid.spark.SlowFiles"
 FILES, FEW = 400, 80

@@ -3,9 +3,9 @@
 import threading
 import time
 
+from plugin_jobs import READ, digest, main, session, wait_for_executors
 from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import DataFrame, SparkSession
-from spark_plugin_jobs import READ, digest, main, session, wait_for_executors
 
 NOW = "CAST(java_method('java.lang.System', 'nanoTime') AS BIGINT)"
 

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "crates" / "cli" / "src" / "spark"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "crates" / "cli" / "src" / "spark"))
 import files
 import session
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import duckdb
 
-from tests import binary, compare, oracle
+from harness import binary
+from harness.sql import compare, oracle
 
 # Options that change how a query is split; its answer must not depend on them.
 VARIANTS = {

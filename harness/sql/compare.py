@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
-from tests.oracle import Answer
+from harness.sql.oracle import Answer
 
 RELATIVE = Decimal("1e-6")
 # Floats below this equal zero: sums of cents that cancel leave such remainders.

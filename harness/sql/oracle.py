@@ -22,12 +22,14 @@ from pathlib import Path
 
 import duckdb
 
+from harness.binary import ROOT
+
 BENCHMARKS = {"tpch": 22, "tpcds": 99}
 # Part of the cache's key: raise it when the content of an answer changes.
 ANSWER_VERSION = 1
 # Rows kept past the cut in addition to ties: rounding may move a float key past its neighbour.
 SLACK = 20
-REWRITES = Path(__file__).parent / "rewrites"
+REWRITES = ROOT / "tests" / "rewrites"
 
 
 @dataclass

@@ -5,7 +5,7 @@ and `pellucid sql --on spark`. Arguments are unusual on purpose: negative starts
 multi-byte letters, NULLs.
 """
 
-from tests import random_sql
+from harness.sql import random_sql
 
 TABLES = {
     name: query.replace(

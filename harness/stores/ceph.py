@@ -22,9 +22,9 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.stores import services
+from harness.stores.services import Missing
 from lab import kernel
-from tests import services
-from tests.services import Missing
 
 PROGRAMS = ("ceph-mon", "ceph-osd", "ceph", "rbd", "rbd-fuse", "monmaptool", "ceph-authtool")
 PACKAGES = "ceph-mon ceph-osd ceph-common rbd-fuse"

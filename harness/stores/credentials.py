@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from bench.event_logs import lines_of
-from tests import binary, services
+from harness import binary
+from harness.stores import services
 
 
 def no_secret(*texts: str | bytes) -> None:

@@ -1,6 +1,6 @@
 """S3 on loopback: a bucket that denies every request, and one that serves files. Implements the protocol as far as needed.
 
-    python -m tests.s3 --host ADDRESS --port PORT FOLDER
+    python -m harness.stores.s3 --host ADDRESS --port PORT FOLDER
 
 serves the files below a folder, read only, with almost no core time, so that measurements show the network.
 """
@@ -304,7 +304,7 @@ def serving() -> Iterator[tuple[dict[str, str], Bucket]]:
 
 def main() -> None:
     """Serves until it is killed; every bucket name maps to the folder."""
-    parser = argparse.ArgumentParser(prog="python -m tests.s3", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m harness.stores.s3", description=main.__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("folder", type=Path)

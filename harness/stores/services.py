@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.binary import ROOT
+
 S3S_FS = "0.14.1"
 HADOOP = "3.4.1"
 MINIO = "latest"
@@ -46,7 +48,6 @@ class Place:
     container: str = "bucket"
 
 
-ROOT = Path(__file__).resolve().parent.parent
 HERE = Place()
 
 

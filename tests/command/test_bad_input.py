@@ -18,9 +18,11 @@ from random import Random
 import pytest
 import zstandard
 
-from tests import binary, oracle, s3, traces
-from tests.test_command import on_terminal
-from tests.test_spark_logs import events
+from harness import binary, traces
+from harness.sql import oracle
+from harness.stores import s3
+from tests.command.test_command import on_terminal
+from tests.spark.test_spark_logs import events
 
 FAILED, USAGE = 1, 2
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import binary, breadth, oracle, traces
+from harness import binary, traces
+from harness.sql import breadth, oracle
 
 FAILED, USAGE = 1, 2
 

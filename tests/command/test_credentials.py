@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import binary, services
-from tests.credentials import no_secret
-from tests.test_report import unpacked
-from tests.test_spark_logs import events
+from harness import binary
+from harness.stores import services
+from harness.stores.credentials import no_secret
+from tests.spark.test_spark_logs import events
+from tests.trace.test_report import unpacked
 
 NAMES = ("AWS_", "ST_", "OS_")
 

@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from harness import binary
 from lab import disks, kernel
-from tests import binary
-from tests.test_iterate import FAILED, write
-from tests.test_snapshots import flip
+from tests.iterate.test_iterate import FAILED, write
+from tests.iterate.test_snapshots import flip
 
 SEED = os.environ.get("PELLUCID_SEED", "1")
 COMMANDS = ("sql", "generate", "report", "export", "iterate")

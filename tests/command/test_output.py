@@ -16,8 +16,10 @@ import time
 
 import pytest
 
+from harness import binary, traces
+from harness.sql import oracle
+from harness.stores import s3
 from lab import disks, kernel
-from tests import binary, oracle, s3, traces
 
 FORMATS = ("parquet", "csv", "json")
 # Exit code of an interrupted command.

@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from harness import binary, traces
 from lab import disks, kernel
-from tests import binary, traces
-from tests.test_iterate import write
+from tests.iterate.test_iterate import write
 
 SEED = os.environ.get("PELLUCID_SEED", "1")
 IMAGES = 50

@@ -21,9 +21,9 @@ from sklearn import datasets
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 
+from harness import binary, traces
 from lab import disks, kernel, links
-from tests import binary, traces
-from tests.test_output import fill
+from tests.command.test_output import fill
 
 FAILED, USAGE = 1, 2
 SEED = 7

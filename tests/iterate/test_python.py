@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests import binary
-from tests.binary import ROOT
+from harness import binary
+from harness.binary import ROOT
 
 SEED = 11
 

@@ -1,6 +1,6 @@
 """Snapshots of `pellucid iterate`: damage costs iterations, never the job or its answer.
 
-`tests/test_power_failure.py` covers power failures.
+`tests/command/test_power_failure.py` covers power failures.
 """
 
 import json
@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
-from tests import binary
-from tests.test_iterate import FAILED, SEED, refused, write
+from harness import binary
+from tests.iterate.test_iterate import FAILED, SEED, refused, write
 
 EVERY = 100
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench import strangers
-from tests import binary
+from harness import binary
 
 SECRET = "a secret between the processes"
 FAILED, USAGE = 1, 2

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import binary
+from harness import binary
 
 LOGS = Path(os.environ.get("PELLUCID_EVENTLOGS") or binary.ROOT.parent / "shared" / "eventlogs")
 SCREEN_LINES, SCREEN_COLUMNS = 24, 80

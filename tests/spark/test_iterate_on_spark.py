@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests import binary, spark
+from harness import binary, spark
 
 needs_spark = pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}")
 # Two executors of one core each: a cluster on this machine.

@@ -14,8 +14,8 @@ import pytest
 
 from bench import event_logs, results
 from bench.spark import cases, table
-from tests import binary
-from tests.test_analyze_spark import SCREEN_COLUMNS, SCREEN_LINES, on_screen
+from harness import binary
+from tests.spark.test_analyze_spark import SCREEN_COLUMNS, SCREEN_LINES, on_screen
 
 SMALL = binary.ROOT / "tests" / "event_logs"
 COUNTED = ("tasks", "stages", "jobs", "sql_executions")

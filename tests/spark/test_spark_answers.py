@@ -11,7 +11,9 @@ import re
 
 import pytest
 
-from tests import binary, breadth, compare, oracle, random_functions, spark, spark_checks
+from harness import binary, spark
+from harness.spark import checks
+from harness.sql import breadth, compare, oracle, random_functions
 
 pytestmark = pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}")
 SEED = os.environ.get("PELLUCID_SEED", "1")
@@ -35,7 +37,7 @@ def tables(tmp_path_factory):
     """The tables of the random SELECTs and of the constructs."""
     folder = tmp_path_factory.mktemp("tables")
     duck = oracle.connect()
-    edges = f"SELECT id::BIGINT AS id, s, p, i::BIGINT AS i, j::INT AS j, f::DOUBLE AS f, m::DECIMAL(9, 2) AS m, d, t::TIMESTAMP AS t, b FROM ({spark_checks.EDGES})"
+    edges = f"SELECT id::BIGINT AS id, s, p, i::BIGINT AS i, j::INT AS j, f::DOUBLE AS f, m::DECIMAL(9, 2) AS m, d, t::TIMESTAMP AS t, b FROM ({checks.EDGES})"
     for name, query in {**random_functions.TABLES, "edges": edges}.items():
         duck.execute(f"COPY ({query}) TO '{folder}/{name}.parquet'")
     return {name: folder / f"{name}.parquet" for name in (*random_functions.TABLES, "edges")}
@@ -79,13 +81,13 @@ def shown(value):
     return value
 
 
-def checks() -> list[str]:
+def checked_queries() -> list[str]:
     """Returns the constructs as complete statements."""
-    return [f"SELECT {text}" + ("" if re.search(r"\bFROM (edges|\()", text) else " FROM edges") for text in spark_checks.CHECKS]
+    return [f"SELECT {text}" + ("" if re.search(r"\bFROM (edges|\()", text) else " FROM edges") for text in checks.CHECKS]
 
 
 def test_checked_constructs_give_the_same_rows_on_spark(session, tables):
-    queries, differences = checks(), []
+    queries, differences = checked_queries(), []
     for query, here in zip(queries, breadth.answers(queries, options(tables)), strict=True):
         there = session.run(query)
         if isinstance(here, binary.Ran):
@@ -98,7 +100,7 @@ def test_checked_constructs_give_the_same_rows_on_spark(session, tables):
 
 
 def test_constructs_that_differ_are_refused_by_name(session):
-    for text, words in spark_checks.REFUSED.items():
+    for text, words in checks.REFUSED.items():
         there = session.run(f"SELECT {text} FROM edges")
         assert "rows" not in there, f"{text}: {there}"
         assert words in there.get("refused", there.get("failed")), f"{text}: {there}"
@@ -161,7 +163,7 @@ def test_random_statements_give_the_same_rows_or_are_refused_on_spark(session, t
 def test_listed_functions_are_checked_and_documented():
     names = spark.functions()
     assert len(names) > 100
-    calls = " ".join(spark_checks.CHECKS).lower()
+    calls = " ".join(checks.CHECKS).lower()
     assert [name for name in names if not re.search(rf"\b{name}\b", calls)] == []
     page = (binary.ROOT / "docs" / "spark.md").read_text()
     assert [name for name in names if not re.search(rf"[` ]{name}[` ]", page)] == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import spark
+from harness import spark
 
 TABLES = {
     "t": {"id": "bigint", "k": "int", "m": "decimal(10,2)", "d": "date", "f": "double"},

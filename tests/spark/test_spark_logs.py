@@ -13,7 +13,8 @@ import zipfile
 
 import zstandard
 
-from tests import binary, s3
+from harness import binary
+from harness.stores import s3
 
 START = 1_700_000_000_000
 

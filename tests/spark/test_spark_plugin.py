@@ -17,8 +17,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests import binary, oracle, spark
-from tests.spark_applications import (
+from harness import binary, spark
+from harness.spark.applications import (
     FEW,
     FILES,
     HELPER,
@@ -46,8 +46,9 @@ from tests.spark_applications import (
     truth,
     versions,
 )
-from tests.spark_applications import needed as pytestmark
-from tests.threads import below
+from harness.spark.applications import needed as pytestmark
+from harness.sql import oracle
+from harness.threads import below
 
 # The documented gauges.
 GAUGES = {

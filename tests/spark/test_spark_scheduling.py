@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import binary, spark
-from tests.spark_applications import FEW, data, end, environment, few, jar, needed, nothing_failed, run, truth, versions
-from tests.threads import below
+from harness import binary, spark
+from harness.binary import ROOT
+from harness.spark.applications import FEW, data, end, environment, few, jar, needed, nothing_failed, run, truth, versions
+from harness.threads import below
 
-JOBS = Path(__file__).parent / "spark_scheduling_jobs.py"
+JOBS = ROOT / "harness" / "spark" / "scheduling_jobs.py"
 CORES = 8
 MODES = {
     "adaptive": {"spark.pellucid.mode": "adaptive"},

@@ -1,6 +1,6 @@
 """Disk waits of a job in its event log, without the plugin and with it, against the kernel's counters.
 
-The reference is the kernel's block I/O delay of the executor's threads (delay accounting, `tests/threads.py`), on a disk
+The reference is the kernel's block I/O delay of the executor's threads (delay accounting, `harness/threads.py`), on a disk
 of known rate. It covers only the stage that reads, after the same query has run on a few rows: loading classes is block
 I/O too and would count otherwise.
 """
@@ -16,8 +16,8 @@ import duckdb
 import pytest
 import zstandard
 
+from harness import binary, spark, threads
 from lab import cache, disks, kernel, memory
-from tests import binary, spark, threads
 
 JAR = binary.ROOT / "spark-plugin" / "target" / "pellucid-spark.jar"
 TASKS = "Executor task"

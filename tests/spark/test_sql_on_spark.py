@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests import binary, spark
+from harness import binary, spark
 
 # Separate executors, as on a cluster, on this machine.
 CLUSTER = "spark=local-cluster[1,2,1024]"

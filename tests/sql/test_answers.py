@@ -6,7 +6,8 @@ that matrix runs with `PELLUCID_FULL=1`.
 
 import pytest
 
-from tests import binary, compare, oracle, traces
+from harness import binary, traces
+from harness.sql import compare, oracle
 from tests.conftest import SCALE
 
 QUERIES = [(name, number) for name, count in oracle.BENCHMARKS.items() for number in range(1, count + 1)]

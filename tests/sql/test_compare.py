@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from tests.compare import decimal_scale, difference, numeric
-from tests.oracle import Answer, compute, connect
+from harness.sql.compare import decimal_scale, difference, numeric
+from harness.sql.oracle import Answer, compute, connect
 
 PRICES = Answer(["name", "price"], ["VARCHAR", "DECIMAL(15,2)"], [], None, [["a", "1.00"], ["b", "2.50"], ["c", None]])
 TYPES = ["Utf8View", "Decimal128(15, 2)"]

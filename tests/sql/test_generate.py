@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from tests import binary, oracle
+from harness import binary
+from harness.sql import oracle
 
 TPCH_ROWS = {
     "region": 5,

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from tests import binary, breadth, compare, oracle, random_sql
+from harness import binary
+from harness.sql import breadth, compare, oracle, random_sql
 
 SEED = os.environ.get("PELLUCID_SEED", "1")
 ROUNDS = 80 if os.environ.get("PELLUCID_FULL") == "1" else 8

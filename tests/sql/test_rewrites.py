@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests import compare, oracle
+from harness.sql import compare, oracle
 
 FILES = sorted(oracle.REWRITES.glob("*/*.sql"))
 

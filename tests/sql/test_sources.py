@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from tests import binary, breadth, oracle, s3
+from harness import binary
+from harness.sql import breadth, oracle
+from harness.stores import s3
 
 ROWS = [(i, f"n{i}" if i % 7 else None, i / 4) for i in range(3000)]
 ANSWER = [[3000, sum(r[0] for r in ROWS), sum(r[1] is not None for r in ROWS), "n999"]]

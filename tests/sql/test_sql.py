@@ -5,7 +5,8 @@ import re
 import duckdb
 import pytest
 
-from tests import binary, breadth, oracle
+from harness import binary
+from harness.sql import breadth, oracle
 
 # Tables `t` (three files of several row groups), `u`, `v` (keys that all exist in t) and an empty `e`.
 TABLES = {

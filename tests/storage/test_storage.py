@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.storage import table
+from harness import binary
+from harness.sql import oracle
+from harness.stores import ceph, s3, services
+from harness.stores.credentials import decompressed, no_secret, outputs_of
 from lab import cache, guard, links
-from tests import binary, ceph, oracle, s3, services
-from tests.credentials import decompressed, no_secret, outputs_of
 
 SCENARIOS = binary.ROOT / "crates" / "storage" / "scenarios"
 # HDFS and MinIO take minutes to build or to start: `make test-storage`.

@@ -1,12 +1,13 @@
-"""Faulty stores (`tests/s3.py`): the answer is right, or an error gives the reason, and nothing is left behind."""
+"""Faulty stores (`harness/stores/s3.py`): the answer is right, or an error gives the reason, and nothing is left behind."""
 
 import os
 import re
 
 import pytest
 
-from tests import binary, s3, services, traces
-from tests.credentials import no_secret, outputs_of
+from harness import binary, traces
+from harness.stores import s3, services
+from harness.stores.credentials import no_secret, outputs_of
 
 
 @pytest.mark.parametrize("fault", ["busy", "broken", "reset", "cut short"])

@@ -10,7 +10,7 @@ import pytest
 
 from bench import results
 from bench.backtest import cases, manifest, rig, run, table
-from tests import binary
+from harness import binary
 
 # Maximum error of a prediction in the short matrix, which runs while other tests use the machine.
 LIVE_ERROR = "15%"

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from harness import binary, threads, traces
+from harness.sql import compare, oracle
 from lab import cache, disks
-from tests import binary, compare, oracle, threads, traces
 
 RATE = 50_000_000
 # Maximum core time of a disk thread as a share of its reads' service time (copying costs about 1 %).

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 import zstandard
 
-from tests import binary, traces
+from harness import binary, traces
 
 QUERY = "SELECT k % 7, count(*), max(v) FROM t GROUP BY 1 ORDER BY 1"
 TIMES = ["submitted_ns", "admitted_ns", "queued_ns", "queue_ns", "service_ns", "ended_ns", "at_ns", "interval_ns"]

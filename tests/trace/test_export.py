@@ -6,7 +6,7 @@ from collections import defaultdict
 import duckdb
 import pytest
 
-from tests import binary, traces
+from harness import binary, traces
 
 QUERY = "SELECT k % 7, count(*), max(v) FROM t GROUP BY 1 ORDER BY 1"
 

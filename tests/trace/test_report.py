@@ -13,9 +13,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests import binary, browser
-from tests.test_analyze_spark import applications, real_logs
-from tests.test_own_logs import small
+from harness import binary, browser
+from tests.spark.test_analyze_spark import applications, real_logs
+from tests.spark.test_own_logs import small
 
 QUERY = "SELECT k % 7 AS bucket, count(*), sum(v) FROM secret_table GROUP BY 1 ORDER BY 1"
 # Limits for the page of a trace with a million monotasks.
@@ -253,7 +253,7 @@ def test_redacted_page_contains_no_original_names(recorded, chromium):
     path = report(recorded, "redacted.html", "--redact")
     draw(chromium, {"redacted": path})
     plain, redacted = unpacked(report(recorded, "plain.html")), unpacked(path)
-    host = next(line for line in __import__("tests.traces").traces.lines(recorded) if line["t"] == "machine")["name"]
+    host = next(line for line in __import__("harness.traces").traces.lines(recorded) if line["t"] == "machine")["name"]
     for secret in ["secret_table", "part-0.parquet", "confidential", str(recorded.parent), host]:
         assert secret in plain or secret in ["confidential"], f"{secret} is missing from the plain page"
         assert secret not in redacted, secret

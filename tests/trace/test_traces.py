@@ -5,7 +5,7 @@ import json
 import pytest
 import zstandard
 
-from tests import traces
+from harness import traces
 
 
 def valid_trace() -> list[dict]:

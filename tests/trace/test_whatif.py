@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import binary, test_traces
+from harness import binary
+from tests.trace import test_traces
 
 KEYS = {"format", "set", "baseline", "prediction", "bottleneck_before", "bottleneck_after", "assumptions", "sweep", "singles"}
 

@@ -1,6 +1,6 @@
 //! Runs the conformance suite on the store behind a URL, plain, wrapped and with faults:
 //! `conformance s3://bucket/folder`. Prints deviations and exits with 1 if there are any.
-//! `tests/test_storage.py` calls it for each service that it starts.
+//! `tests/storage/test_storage.py` calls it for each service that it starts.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! The content and size of the report page. Its look and behaviour are checked in a browser
-//! (`tests/test_report.py`).
+//! (`tests/trace/test_report.py`).
 
 mod cases;
 

@@ -1,6 +1,6 @@
 """The functions that statements may call on Spark, because they give the same results as in Pellucid's engine.
 
-`tests/spark_checks.py` compares every function here on both engines, with ordinary and unusual arguments.
+`harness/spark/checks.py` compares every function here on both engines, with ordinary and unusual arguments.
 If Spark has the same function under another name, or one that differs only for some arguments, the call is
 rewritten. Other functions are rejected even if Spark has one with the same name, since `initcap` and many
 others give different results.

@@ -1,0 +1,1 @@
+"""Statements, their answers in DuckDB, and the comparison of answers."""

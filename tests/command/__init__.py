@@ -1,0 +1,1 @@
+"""The command line: messages, exit codes, output that is complete or missing, and credentials."""

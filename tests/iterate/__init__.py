@@ -1,0 +1,1 @@
+"""Iterative jobs, from the command and from Python."""

@@ -1,0 +1,1 @@
+"""Event logs of Spark, the plugin, and Spark as an engine."""

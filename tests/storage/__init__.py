@@ -1,0 +1,1 @@
+"""Stores, real and faulty."""

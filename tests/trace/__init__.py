@@ -1,0 +1,1 @@
+"""Traces, and the commands that read them."""
