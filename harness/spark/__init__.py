@@ -18,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
 
+VERSIONS = ("3.5", "4", "4.0")
+
 # Compiling hundreds of small statements would take longer than running them.
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 
@@ -49,6 +51,12 @@ def python(version: str = "4") -> Path:
         subprocess.run(command, check=True)
         installed.write_text(packages)
     return program
+
+
+def release(version: str = "4") -> str:
+    """Returns the release of PySpark that stands for a version."""
+    lines = (ROOT / "requirements" / f"spark-{version}.in").read_text().splitlines()
+    return next(line.removeprefix("pyspark==") for line in lines if line.startswith("pyspark=="))
 
 
 def home(version: str = "4") -> Path:
