@@ -6,14 +6,14 @@ written as Spark does: a frame ends at every flush.
 """
 
 import argparse
-import gzip
-import io
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import zstandard
+
+from harness.event_logs import lines_of
 
 REPEATED = ("JobStart", "JobEnd", "StageSubmitted", "StageCompleted", "TaskStart", "TaskEnd")
 IDS = ("Job ID", "Stage ID", "Task ID", "Parent IDs", "Stage IDs")
@@ -24,18 +24,6 @@ LISTS = re.compile(rb'"(Parent IDs|Stage IDs)":\[([\d,]*)\]')
 # RDDs also have lists of parents, which are not changed.
 RDDS = re.compile(rb'"RDD Info":\[.*?\],"Parent IDs"')
 FRAME_BYTES = 8 << 20
-
-
-def lines_of(source: Path) -> Iterator[bytes]:
-    """Yields the lines of a plain, gzip or zstd log."""
-    start = source.read_bytes()[:4]
-    if start.startswith(b"\x28\xb5\x2f\xfd"):
-        with open(source, "rb") as file:
-            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-            yield from io.BufferedReader(reader)
-    else:
-        with (gzip.open if start.startswith(b"\x1f\x8b") else open)(source, "rb") as file:
-            yield from file
 
 
 class Template:

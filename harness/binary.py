@@ -15,6 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Signs of a panic, which no message to a user may contain: its text, or a Rust type's name around an error.
 PANIC = re.compile(r"panicked at|RUST_BACKTRACE|stack backtrace|called `(Option|Result)::")
+# Exit codes of a command that failed, and of one that was called wrongly.
+FAILED, USAGE = 1, 2
+# Scale factor of the TPC-H and TPC-DS data.
+SCALE = float(os.environ.get("PELLUCID_SCALE", "1"))
 # Far above what any command needs on two slow cores: a command that exceeds it hangs.
 TIMEOUT_S = 600
 

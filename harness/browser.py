@@ -1,6 +1,9 @@
 """Headless Chromium for tests of report pages; installed from the distribution if missing and allowed."""
 
+import base64
+import gzip
 import os
+import re
 import shutil
 import subprocess
 from contextlib import contextmanager
@@ -125,3 +128,12 @@ class Page:
 
     def close(self) -> None:
         self.context.close()
+
+
+def unpacked(page) -> str:
+    """Returns everything in a page: its text, and every chunk decompressed."""
+    text = page.read_text()
+    chunks = re.findall(r'<script type="text/plain" id="chunk-\d+">([^<]*)</script>', text)
+    assert chunks
+    whole = [gzip.decompress(base64.b64decode(chunk)).decode("utf-8", "replace") for chunk in chunks]
+    return re.sub(r'(<script type="text/plain" id="chunk-\d+">)[^<]*', r"\1", text) + "".join(whole)

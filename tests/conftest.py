@@ -5,9 +5,8 @@ import os
 import pytest
 
 from harness import binary
+from harness.binary import SCALE
 from lab import disks, kernel
-
-SCALE = float(os.environ.get("PELLUCID_SCALE", "1"))
 
 
 def pytest_configure(config):

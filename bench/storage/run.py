@@ -21,13 +21,13 @@ from pathlib import Path
 import zstandard
 
 from bench import results
-from bench.event_logs import lines_of
 from bench.storage import data, table, workloads
 from bench.storage.rig import ALL, Place, Rig, percentiles, rig
 from bench.storage.spark import MAGIC, RENAME, Session, keep, log_of, session
 from bench.storage.spark import task_times as spark_task_times
 from bench.storage.workloads import NO_WRITES_BY_SPARK, TPCDS, WORKLOADS, Workload
 from harness import binary
+from harness.event_logs import lines_of
 from harness.stores import services
 from lab.disks import LabError
 from lab.memory import kept

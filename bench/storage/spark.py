@@ -18,9 +18,9 @@ from pathlib import Path
 import zstandard
 
 from bench import results
-from bench.event_logs import lines_of
 from bench.storage.rig import Place
 from harness import spark
+from harness.event_logs import lines_of
 from harness.stores import services
 from lab.spark_logs import renamed
 

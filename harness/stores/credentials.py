@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from bench.event_logs import lines_of
 from harness import binary
+from harness.event_logs import lines_of
 from harness.stores import services
 
 

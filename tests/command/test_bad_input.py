@@ -19,12 +19,11 @@ import pytest
 import zstandard
 
 from harness import binary, traces
+from harness.binary import FAILED, USAGE
+from harness.event_logs import events
 from harness.sql import oracle
 from harness.stores import s3
-from tests.command.test_command import on_terminal
-from tests.spark.test_spark_logs import events
-
-FAILED, USAGE = 1, 2
+from harness.terminal import on_terminal
 
 
 @pytest.fixture

@@ -1,21 +1,17 @@
 """The command line apart from answers: every statement prints something, errors have a cause, output fits the screen."""
 
-import fcntl
 import os
-import pty
 import re
 import shlex
-import struct
 import subprocess
-import termios
 from pathlib import Path
 
 import pytest
 
 from harness import binary, traces
+from harness.binary import FAILED, USAGE
 from harness.sql import breadth, oracle
-
-FAILED, USAGE = 1, 2
+from harness.terminal import on_terminal
 
 
 @pytest.fixture(scope="module")
@@ -27,24 +23,6 @@ def folder(tmp_path_factory):
     for first in (0, 5):
         oracle.connect().execute(f"COPY (SELECT i AS k FROM range({first}, {first + 5}) r(i)) TO '{found}/part/{first}.parquet'")
     return found
-
-
-def on_terminal(columns: int, *args) -> str:
-    """Returns the command's output on a terminal of this width."""
-    master_fd, slave_fd = pty.openpty()
-    fcntl.ioctl(slave_fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm"}
-    process = binary.start(*args, stdout=slave_fd, stderr=slave_fd, env=environment)
-    os.close(slave_fd)
-    shown = b""
-    try:
-        while piece := os.read(master_fd, 1 << 16):
-            shown += piece
-    except OSError:  # the other end is closed
-        pass
-    os.close(master_fd)
-    process.wait()
-    return shown.decode().replace("\r\n", "\n")
 
 
 # Statements that start with FROM, and their complete forms.

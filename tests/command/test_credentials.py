@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from harness import binary
+from harness.browser import unpacked
+from harness.event_logs import events
 from harness.stores import services
 from harness.stores.credentials import no_secret
-from tests.spark.test_spark_logs import events
-from tests.trace.test_report import unpacked
 
 NAMES = ("AWS_", "ST_", "OS_")
 

@@ -27,9 +27,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness import binary
+from harness.binary import FAILED
+from harness.damage import flip
+from harness.iterate import write
 from lab import disks, kernel
-from tests.iterate.test_iterate import FAILED, write
-from tests.iterate.test_snapshots import flip
 
 SEED = os.environ.get("PELLUCID_SEED", "1")
 COMMANDS = ("sql", "generate", "report", "export", "iterate")

@@ -5,7 +5,6 @@ writes (`--disk-rate`, `--network-rate`), so that the end comes in the middle wi
 small disk is really filled.
 """
 
-import contextlib
 import fcntl
 import os
 import re
@@ -17,6 +16,7 @@ import time
 import pytest
 
 from harness import binary, traces
+from harness.damage import fill
 from harness.sql import oracle
 from harness.stores import s3
 from lab import disks, kernel
@@ -120,18 +120,6 @@ def test_full_disk_is_reported_and_leaves_nothing(rows, ending):
         assert str(disk.path) in ran.err and "space" in ran.err.lower(), ran.err
         assert not binary.PANIC.search(ran.err)
         assert set(os.listdir(disk.path)) == before
-
-
-def fill(path):
-    """Fills the file system to its last block; O_SYNC writes each block before the next is allocated."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_SYNC)
-    try:
-        for size in (1 << 20, 4096, 512):
-            with contextlib.suppress(OSError):
-                while os.write(fd, bytes(size)):
-                    pass
-    finally:
-        os.close(fd)
 
 
 def test_full_trace_disk_does_not_lose_the_answer(rows):

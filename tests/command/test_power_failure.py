@@ -25,8 +25,8 @@ import pyarrow as pa
 import pytest
 
 from harness import binary, traces
+from harness.iterate import write
 from lab import disks, kernel
-from tests.iterate.test_iterate import write
 
 SEED = os.environ.get("PELLUCID_SEED", "1")
 IMAGES = 50

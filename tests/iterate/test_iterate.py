@@ -13,7 +13,6 @@ import subprocess
 
 import networkx
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
@@ -22,10 +21,11 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 
 from harness import binary, traces
+from harness.binary import FAILED, USAGE
+from harness.damage import fill
+from harness.iterate import refused, write
 from lab import disks, kernel, links
-from tests.command.test_output import fill
 
-FAILED, USAGE = 1, 2
 SEED = 7
 
 
@@ -50,33 +50,12 @@ def bundled() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 DATA = bundled()
 
 
-def write(path, x, y=None, **columns):
-    """Writes columns f0, f1, … and optionally `y`, as Parquet or CSV by the path's extension."""
-    table = {f"f{column}": x[:, column].astype(np.float64) for column in range(x.shape[1])} | columns
-    if y is not None:
-        table["y"] = np.asarray(y).astype(np.int64)
-    if path.suffix == ".parquet":
-        pq.write_table(pa.table(table), path, row_group_size=100)
-    else:
-        rows = zip(*(column.tolist() for column in table.values()))
-        path.write_text("\n".join([",".join(table), *(",".join(map(repr, row)) for row in rows)]) + "\n")
-    return path
-
-
 def iterate(*args) -> dict:
     """Runs a job that must succeed and returns its document, with plain floats."""
     document = json.loads(binary.run("iterate", *args, "--json").check().out)
     assert document["format"] == "pellucid.iterate/1"
     assert {"iterations", "converged", "iteration_ms", "tasks", "tasks_per_s", "scheduler_share"} <= set(document)
     return document
-
-
-def refused(code, *args) -> str:
-    ran = binary.run("iterate", *args)
-    assert ran.code == code, f"exit {ran.code} instead of {code}: {ran.err}"
-    assert not binary.PANIC.search(ran.err + ran.out), ran.err
-    assert ran.out == ""
-    return ran.err
 
 
 def regression(path, *options) -> tuple[np.ndarray, float, dict]:

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from harness import binary
-from tests.iterate.test_iterate import FAILED, SEED, refused, write
+from harness.binary import FAILED
+from harness.damage import flip
+from harness.iterate import refused, write
 
+SEED = 7
 EVERY = 100
 
 
@@ -44,12 +47,6 @@ def resumed(job, place) -> str:
     assert ran.json()["result"] == expected
     assert not binary.PANIC.search(ran.err), ran.err
     return ran.err
-
-
-def flip(path, byte):
-    content = bytearray(path.read_bytes())
-    content[byte] ^= 4
-    path.write_bytes(content)
 
 
 def test_a_flipped_bit_falls_back_with_a_warning_and_the_same_answer(tmp_path, job):

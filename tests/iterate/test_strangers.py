@@ -10,9 +10,9 @@ import pytest
 
 from bench import strangers
 from harness import binary
+from harness.binary import FAILED, USAGE
 
 SECRET = "a secret between the processes"
-FAILED, USAGE = 1, 2
 
 
 @pytest.fixture

@@ -4,75 +4,23 @@ Real logs are those of `$PELLUCID_EVENTLOGS`, or of `../shared/eventlogs` next t
 are skipped with the reason. `truth.tsv` names the designed bottleneck of some of them.
 """
 
-import csv
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
-import termios
-import threading
 from pathlib import Path
 
 import pytest
 
 from harness import binary
+from harness.event_logs import LOGS, application_of, applications, real_logs, table
+from harness.terminal import SCREEN_COLUMNS, SCREEN_LINES, on_screen
 
-LOGS = Path(os.environ.get("PELLUCID_EVENTLOGS") or binary.ROOT.parent / "shared" / "eventlogs")
-SCREEN_LINES, SCREEN_COLUMNS = 24, 80
 # A printed number: digits with commas between thousands, and an optional fraction.
 NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?")
-
-real_logs = pytest.mark.skipif(not LOGS.is_dir(), reason=f"no event logs in {LOGS}; set PELLUCID_EVENTLOGS")
-
-
-def table(name: str) -> list[dict]:
-    """Returns a table of the logs' folder; empty if it is missing."""
-    path = LOGS / name
-    return list(csv.DictReader(path.open(), delimiter="\t")) if path.is_file() else []
-
-
-def application_of(row: dict) -> Path:
-    """Returns the log that a file of the index belongs to: the file itself, or the folder of a rolling log."""
-    path = LOGS / row["file"]
-    folder = path.parent
-    in_parts = folder.name.startswith("eventlog_v2_") or path.name.startswith(("EVENT_LOG", "eventlog-20")) or (folder / "EVENT_LOG_1").exists()
-    return folder if in_parts or (path.name == "eventlog" and any(folder.glob("eventlog-20*"))) else path
-
-
-def applications() -> list[Path]:
-    """Returns the log of each application."""
-    return sorted({application_of(row) for row in table("index.tsv")})
 
 
 def analysis(log: Path, *options: str) -> dict:
     """Returns the document that `analyze --json` prints for one log."""
     return json.loads(binary.run("analyze", log, "--json", *options).check().out)
-
-
-def on_screen(*args: str | Path) -> str:
-    """Returns the command's output on a terminal of 80 by 24."""
-    master_fd, slave_fd = pty.openpty()
-    fcntl.ioctl(slave_fd, termios.TIOCSWINSZ, struct.pack("HHHH", SCREEN_LINES, SCREEN_COLUMNS, 0, 0))
-    process = binary.start(*args, "--color", "never", stdout=slave_fd)
-    os.close(slave_fd)
-    printed: list[bytes] = []
-
-    def read() -> None:
-        try:
-            while part := os.read(master_fd, 65536):
-                printed.append(part)
-        except OSError:  # Linux reports that the other side is closed
-            pass
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    _, err = process.communicate(timeout=binary.TIMEOUT_S)
-    reader.join()
-    os.close(master_fd)
-    assert process.returncode == 0, err
-    return b"".join(printed).decode().replace("\r\n", "\n")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ before compression. `bench/results/spark` has logs from a quiet machine: jobs wi
 in two ways.
 """
 
-import csv
 import json
 import re
 from random import Random
@@ -15,24 +14,13 @@ import pytest
 from bench import event_logs, results
 from bench.spark import cases, table
 from harness import binary
-from tests.spark.test_analyze_spark import SCREEN_COLUMNS, SCREEN_LINES, on_screen
+from harness.event_logs import COUNTED, small
+from harness.terminal import SCREEN_COLUMNS, SCREEN_LINES, on_screen
 
-SMALL = binary.ROOT / "tests" / "event_logs"
-COUNTED = ("tasks", "stages", "jobs", "sql_executions")
 # Number of damaged logs to try; the seed is in the log's name.
 DAMAGED = 200
 # Tolerated growth of a pair's error since the page was made, as a share.
 SLACK = 0.02
-
-
-def small() -> list[dict]:
-    """Returns the small logs: folder, file, cause, and event counts."""
-    columns = ("log", "cause", *COUNTED)
-    found = []
-    for made in sorted(SMALL.glob("*/made.tsv")):
-        rows = csv.DictReader(made.open(), columns, delimiter="\t")
-        found += [row | {"path": made.parent / row["log"]} for row in rows]
-    return found
 
 
 def analysis(log) -> dict:

@@ -14,51 +14,8 @@ import zipfile
 import zstandard
 
 from harness import binary
+from harness.event_logs import events
 from harness.stores import s3
-
-START = 1_700_000_000_000
-
-
-def events(application: str, tasks: int = 4, ended: bool = True) -> list[bytes]:
-    """Returns the lines of a small log of one job."""
-    info = {
-        "Stage ID": 0,
-        "Stage Attempt ID": 0,
-        "Stage Name": "count at report.py:7",
-        "Number of Tasks": tasks,
-        "Parent IDs": [],
-        "Submission Time": START + 100,
-    }
-    executor = {"Host": "h", "Total Cores": 2}
-    found = [
-        {"Event": "SparkListenerLogStart", "Spark Version": "3.5.6"},
-        {"Event": "SparkListenerExecutorAdded", "Timestamp": START + 10, "Executor ID": "1", "Executor Info": executor},
-        {"Event": "SparkListenerApplicationStart", "App Name": "a", "App ID": application, "Timestamp": START, "User": "u"},
-        {"Event": "SparkListenerJobStart", "Job ID": 0, "Submission Time": START + 90, "Stage IDs": [0]},
-        {"Event": "SparkListenerStageSubmitted", "Stage Info": info},
-    ]
-    for task in range(tasks):
-        at = START + 100 + task // 2 * 500
-        about = {"Task ID": task, "Index": task, "Launch Time": at, "Finish Time": at + 500, "Executor ID": "1", "Host": "h"}
-        metrics = {"Executor Run Time": 480, "Executor CPU Time": 450_000_000, "JVM GC Time": 5}
-        reason = {"Reason": "Success"}
-        found.append(
-            {
-                "Event": "SparkListenerTaskEnd",
-                "Stage ID": 0,
-                "Task End Reason": reason,
-                "Task Info": about,
-                "Task Metrics": metrics,
-            }
-        )
-    end = START + 100 + (tasks + 1) // 2 * 500
-    found += [
-        {"Event": "SparkListenerStageCompleted", "Stage Info": info | {"Completion Time": end}},
-        {"Event": "SparkListenerJobEnd", "Job ID": 0, "Completion Time": end, "Job Result": {"Result": "JobSucceeded"}},
-    ]
-    if ended:
-        found.append({"Event": "SparkListenerApplicationEnd", "Timestamp": end + 50})
-    return [json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in found]
 
 
 def zstd(lines: list[bytes]) -> bytes:

@@ -7,8 +7,8 @@ that matrix runs with `PELLUCID_FULL=1`.
 import pytest
 
 from harness import binary, traces
+from harness.binary import SCALE
 from harness.sql import compare, oracle
-from tests.conftest import SCALE
 
 QUERIES = [(name, number) for name, count in oracle.BENCHMARKS.items() for number in range(1, count + 1)]
 # Chosen for the shapes of their plans: many groups, joins of every kind, semi and anti joins, scalar and correlated

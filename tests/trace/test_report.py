@@ -1,7 +1,5 @@
 """The page of `pellucid report` in a real browser; screenshots are kept in tests/artefacts."""
 
-import base64
-import gzip
 import json
 import os
 import re
@@ -14,8 +12,8 @@ import duckdb
 import pytest
 
 from harness import binary, browser
-from tests.spark.test_analyze_spark import applications, real_logs
-from tests.spark.test_own_logs import small
+from harness.browser import unpacked
+from harness.event_logs import applications, real_logs, small
 
 QUERY = "SELECT k % 7 AS bucket, count(*), sum(v) FROM secret_table GROUP BY 1 ORDER BY 1"
 # Limits for the page of a trace with a million monotasks.
@@ -46,15 +44,6 @@ def report(trace, name: str, *options: str):
     page = trace.with_name(name)
     binary.run("report", trace, "-o", page, *options).check()
     return page
-
-
-def unpacked(page) -> str:
-    """Returns everything in a page: its text, and every chunk decompressed."""
-    text = page.read_text()
-    chunks = re.findall(r'<script type="text/plain" id="chunk-\d+">([^<]*)</script>', text)
-    assert chunks
-    whole = [gzip.decompress(base64.b64decode(chunk)).decode("utf-8", "replace") for chunk in chunks]
-    return re.sub(r'(<script type="text/plain" id="chunk-\d+">)[^<]*', r"\1", text) + "".join(whole)
 
 
 def test_page_renders_in_light_dark_and_narrow(recorded, chromium):

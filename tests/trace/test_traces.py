@@ -1,11 +1,9 @@
 """Tests of the trace checker: it names each planted violation of an invariant."""
 
-import json
-
 import pytest
-import zstandard
 
 from harness import traces
+from harness.traces import write
 
 
 def valid_trace() -> list[dict]:
@@ -51,16 +49,6 @@ def valid_trace() -> list[dict]:
         {"t": "job_end", "job": 0, "ended_ns": 50_000_000},
         {"t": "end", "records": 14},
     ]
-
-
-def write(path, records, blocks=3):
-    """Writes a trace as the product does: blocks of whole lines, one zstd frame each."""
-    step = -(-len(records) // blocks)
-    with open(path, "wb") as file:
-        for at in range(0, len(records), step):
-            block = "".join(json.dumps(record) + "\n" for record in records[at : at + step])
-            file.write(zstandard.ZstdCompressor().compress(block.encode()))
-    return path
 
 
 def test_valid_trace_has_no_violations(tmp_path):

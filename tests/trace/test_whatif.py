@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import binary
-from tests.trace import test_traces
+from harness import binary, traces
 
 KEYS = {"format", "set", "baseline", "prediction", "bottleneck_before", "bottleneck_after", "assumptions", "sweep", "singles"}
 
@@ -96,7 +95,7 @@ def test_screen_and_document_name_the_same_bottleneck(tmp_path):
 
 
 def written(path: Path, records: list[dict]) -> Path:
-    test_traces.write(path, records)
+    traces.write(path, records)
     return path
 
 
