@@ -8,9 +8,11 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 # Signs of a panic, which no message to a user may contain: its text, or a Rust type's name around an error.
@@ -63,13 +65,13 @@ class Ran:
         return self
 
 
-def start(*args: str | Path, **options) -> subprocess.Popen:
+def start(*args: str | Path, **options: Any) -> subprocess.Popen:
     """Starts `pellucid ARGS` with its output captured as text."""
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "stdin": subprocess.DEVNULL}
     return subprocess.Popen([str(options.pop("program", binary())), *map(str, args)], **(settings | options))
 
 
-def run(*args: str | Path, timeout: float = TIMEOUT_S, **options) -> Ran:
+def run(*args: str | Path, timeout: float = TIMEOUT_S, **options: Any) -> Ran:
     """Runs `pellucid ARGS` to completion."""
     process = start(*args, **options)
     try:
@@ -109,7 +111,7 @@ def result(ran: Ran) -> Result:
     return Result(names, types, document["rows"], document["job"], document)
 
 
-def sql(query: str, data: Path | None = None, *options: str | Path, **settings) -> Ran:
+def sql(query: str, data: Path | None = None, *options: str | Path, **settings: Any) -> Ran:
     """Runs `pellucid sql --json` on a query; `data` is a folder of tables."""
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(query)
@@ -133,7 +135,7 @@ def ensure_data(benchmark: str, scale: float) -> Path:
     return folder
 
 
-def wait_until(condition, process: subprocess.Popen, timeout: float = 60.0) -> None:
+def wait_until(condition: Callable[[], object], process: subprocess.Popen, timeout: float = 60.0) -> None:
     """Waits for a condition while the process runs; fails if the process exits first or on timeout."""
     deadline = time.monotonic() + timeout
     while not condition():

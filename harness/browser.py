@@ -6,8 +6,10 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +36,7 @@ def chromium() -> str:
 
 
 @contextmanager
-def started():
+def started() -> Iterator[Any]:
     """Starts a browser."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (requirements/tests.txt)")
     with api.sync_playwright() as playwright:
@@ -65,14 +67,14 @@ SORT = """() => {
 class Page:
     """A page opened from a file, with the errors and requests that it caused."""
 
-    def __init__(self, browser, path: Path | None = None, width: int = 1280, scheme: str = "light"):
+    def __init__(self, browser: Any, path: Path | None = None, width: int = 1280, scheme: str = "light"):
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.page = self.context.new_page()
         # Generous: a loaded machine is slow, and a selector that never appears fails by name anyway.
         self.page.set_default_timeout(TIMEOUT_MS)
         self.errors: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on("console", lambda message: self.errors.extend([message.text] if message.type == "error" else []))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.width = width
@@ -130,7 +132,7 @@ class Page:
         self.context.close()
 
 
-def unpacked(page) -> str:
+def unpacked(page: Path) -> str:
     """Returns everything in a page: its text, and every chunk decompressed."""
     text = page.read_text()
     chunks = re.findall(r'<script type="text/plain" id="chunk-\d+">([^<]*)</script>', text)

@@ -2,9 +2,10 @@
 
 import contextlib
 import os
+from pathlib import Path
 
 
-def fill(path):
+def fill(path: Path) -> None:
     """Fills the file system to its last block; O_SYNC writes each block before the next is allocated."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_SYNC)
     try:
@@ -16,7 +17,7 @@ def fill(path):
         os.close(fd)
 
 
-def flip(path, byte):
+def flip(path: Path, byte: int) -> None:
     """Flips a bit of a byte of a file."""
     content = bytearray(path.read_bytes())
     content[byte] ^= 4

@@ -1,5 +1,8 @@
 """Inputs of iterative jobs, and jobs that must be refused."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,7 +10,7 @@ import pyarrow.parquet as pq
 from harness import binary
 
 
-def write(path, x, y=None, **columns):
+def write(path: Path, x: np.ndarray, y: np.ndarray | None = None, **columns: np.ndarray) -> Path:
     """Writes columns f0, f1, … and optionally `y`, as Parquet or CSV by the path's extension."""
     table = {f"f{column}": x[:, column].astype(np.float64) for column in range(x.shape[1])} | columns
     if y is not None:
@@ -20,7 +23,7 @@ def write(path, x, y=None, **columns):
     return path
 
 
-def refused(code, *args) -> str:
+def refused(code: int, *args: Any) -> str:
     """Runs a job that must exit with `code`, and returns its message."""
     ran = binary.run("iterate", *args)
     assert ran.code == code, f"exit {ran.code} instead of {code}: {ran.err}"

@@ -13,7 +13,7 @@ from harness import binary
 SCREEN_LINES, SCREEN_COLUMNS = 24, 80
 
 
-def on_terminal(columns: int, *args) -> str:
+def on_terminal(columns: int, *args: str | Path) -> str:
     """Returns the command's output on a terminal of this width."""
     master_fd, slave_fd = pty.openpty()
     fcntl.ioctl(slave_fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))

@@ -94,9 +94,10 @@ def real_time(name: str) -> Iterator[None]:
     an earlier start. Real-time threads are taken off at once. They do not wait for a core either, so their waits are the
     same on a busy machine.
     """
-    ended, done = threading.Event(), set()
+    ended = threading.Event()
+    done: set[int] = set()
 
-    def watch():
+    def watch() -> None:
         while not ended.wait(0.05):
             for pid in below(os.getpid()):
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):

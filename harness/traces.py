@@ -7,8 +7,10 @@ engine only. Numbers in brackets are those of the invariants in that page.
 import io
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import zstandard
 
@@ -38,7 +40,7 @@ class Trace:
         return self.total("service_ns", "cpu")
 
 
-def lines(path: Path):
+def lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the trace's records in order. Ends silently at a truncated last block."""
     with open(path, "rb") as file:
         stream = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
@@ -87,9 +89,9 @@ def _times(trace: Trace) -> list[str]:
     for index, stage in enumerate(stages):
         if stage["submitted_ns"] < jobs[stage["job"]]["submitted_ns"]:
             found.append(f"stage {index} was submitted before its job")
-        if _succeeded(stage_end.get(index)) and _succeeded(end := job_end.get(stage["job"])):
-            if stage_end[index]["ended_ns"] > end["ended_ns"]:
-                found.append(f"stage {index} ended after its job")
+        ended, end = stage_end.get(index), job_end.get(stage["job"])
+        if _succeeded(ended) and _succeeded(end) and ended["ended_ns"] > end["ended_ns"]:
+            found.append(f"stage {index} ended after its job")
     for index, multitask in enumerate(multitasks):
         stage = stages[multitask["stage"]]
         if multitask["admitted_ns"] < stage["submitted_ns"]:
@@ -106,7 +108,7 @@ def _times(trace: Trace) -> list[str]:
     return found
 
 
-def _succeeded(end: dict | None) -> bool:
+def _succeeded(end: dict | None) -> TypeGuard[dict]:
     """Returns whether something ended successfully: work that continues after a failure is exempt."""
     return end is not None and end.get("outcome", "ok") == "ok"
 
@@ -135,7 +137,7 @@ def _parts(trace: Trace) -> list[str]:
 def _concurrency(trace: Trace) -> list[str]:
     """Checks that no resource exceeds its concurrency (9), and that each core runs one monotask."""
     found = []
-    events = defaultdict(list)
+    events: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for monotask in trace.of["monotask"]:
         started = monotask["queued_ns"] + monotask["queue_ns"]
         events[monotask["resource"]] += [(started, 1), (started + monotask["service_ns"], -1)]
@@ -152,7 +154,7 @@ def _concurrency(trace: Trace) -> list[str]:
     return found
 
 
-def write(path, records, blocks=3):
+def write(path: Path, records: list[dict[str, Any]], blocks: int = 3) -> Path:
     """Writes a trace as the product does: blocks of whole lines, one zstd frame each."""
     step = -(-len(records) // blocks)
     with open(path, "wb") as file:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
@@ -72,7 +73,7 @@ def examples(command: str) -> list[list[str]]:
     return [words[1:] for words in split]
 
 
-def program(name: str = "session"):
+def program(name: str = "session") -> ModuleType:
     """Imports a module of the program that `pellucid sql --on spark` runs, for tests without Spark."""
     folder = str(ROOT / "crates" / "cli" / "src" / "spark")
     if folder not in sys.path:
@@ -99,16 +100,18 @@ class Session:
         command = [str(python(version)), "-B", str(Path(__file__).with_name("statements.py"))]
         self.stderr = open(folder / "stderr", "w+")  # noqa: SIM115 (closed with the session)
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr, text=True, env=plain)
+        assert self.process.stdin and self.process.stdout
+        self.input, self.output = self.process.stdin, self.process.stdout
         self._send(request)
 
-    def _send(self, message) -> None:
-        self.process.stdin.write(json.dumps(message) + "\n")
-        self.process.stdin.flush()
+    def _send(self, message: object) -> None:
+        self.input.write(json.dumps(message) + "\n")
+        self.input.flush()
 
     def run(self, statement: str) -> dict:
         """Runs a statement and returns `rows`, `columns`, `types` and `translated`, or `refused`, or `failed`."""
         self._send(statement)
-        line = self.process.stdout.readline()
+        line = self.output.readline()
         if not line:
             self.stderr.seek(0)
             raise AssertionError(f"Spark's Python ended: {self.stderr.read()[-2000:]}")
@@ -116,7 +119,7 @@ class Session:
 
     def close(self) -> None:
         """Stops the session."""
-        self.process.stdin.close()
+        self.input.close()
         self.process.wait(timeout=120)
-        self.process.stdout.close()
+        self.output.close()
         self.stderr.close()

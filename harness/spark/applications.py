@@ -16,6 +16,7 @@ import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -36,7 +37,7 @@ versions = pytest.mark.parametrize("version", ["4", *(pytest.param(version, mark
 
 
 @pytest.fixture(scope="session", autouse=True)
-def jar():
+def jar() -> None:
     """Builds the plugin's jar with `make` if a source is newer."""
     subprocess.run(["make", "--no-print-directory", str(JAR.relative_to(ROOT))], cwd=ROOT, check=True)
 
@@ -55,7 +56,7 @@ class Ran:
     log: Path
     """The path of the event log."""
 
-    def tasks(self, **where) -> list[dict]:
+    def tasks(self, **where: Any) -> list[dict]:
         """Returns finished tasks of stages that read files, with the plugin's accumulables, in the order of the log."""
         found = []
         for event in self.events:
@@ -104,7 +105,7 @@ class Ran:
         return sum(max(min(task["end"], end) - max(task["start"], begin), 0) for task in tasks) / (end - begin)
 
 
-def command(job: str, folder: Path, version: str = "4", plugin: bool = True, jobs: Path = JOBS, **options) -> dict:
+def command(job: str, folder: Path, version: str = "4", plugin: bool = True, jobs: Path = JOBS, **options: Any) -> dict:
     """Returns the command that runs a job of `jobs` as an application, as arguments of `subprocess`."""
     logs = tempfile.mkdtemp(prefix="events-", dir=folder)
     conf = {
@@ -126,7 +127,7 @@ def environment(version: str = "4") -> dict[str, str]:
     return {**plain, "PYSPARK_PYTHON": str(spark.python(version)), "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 
-def run(job: str, folder: Path, version: str = "4", plugin: bool = True, **options) -> Ran:
+def run(job: str, folder: Path, version: str = "4", plugin: bool = True, **options: Any) -> Ran:
     """Runs an application to completion."""
     started = command(job, folder, version, plugin, **options)
     return ended(started, Path(json.loads(started["args"][-1])["conf"]["spark.eventLog.dir"]), version)
@@ -154,7 +155,7 @@ def executor_logs(events: list[dict], version: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory) -> Path:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files of one row and 64 KiB, one for each task; and some rows to sort."""
     folder = tmp_path_factory.mktemp("spark-data")
     (folder / "slow").mkdir()
@@ -170,7 +171,7 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def few(data) -> Path:
+def few(data: Path) -> Path:
     """The first of the one-row files, for tests that need no full climb."""
     folder = data / "few"
     folder.mkdir()
@@ -188,7 +189,7 @@ def truth(folder: Path) -> list:
 def min_column_bytes(folder: Path) -> int:
     """Returns the smallest compressed size of any file's columns: a codec saves more of one file than of another."""
     columns = f"SELECT sum(total_compressed_size) AS bytes FROM parquet_metadata('{folder}/*.parquet') GROUP BY file_name"
-    return duckdb.sql(f"SELECT min(bytes) FROM ({columns})").fetchone()[0]
+    return duckdb.sql(f"SELECT min(bytes) FROM ({columns})").fetchall()[0][0]
 
 
 def reported(log: Path, stage: int, executor: str) -> list[int]:
@@ -198,9 +199,9 @@ def reported(log: Path, stage: int, executor: str) -> list[int]:
     return [step["concurrency"] for step in found["steps"]]
 
 
-def nothing_held(held: dict[str, dict], executors: int = 1) -> None:
+def nothing_held(held: dict[str, dict] | None, executors: int = 1) -> None:
     """Asserts that every executor's plugin holds no permit, core or turn at a disk, and that nothing waits for one."""
-    assert len(held) >= executors, held
+    assert held is not None and len(held) >= executors, held
     assert not any(count for each in held.values() for count in each["held"].values()), held
 
 

@@ -152,7 +152,7 @@ def cancel(options: dict) -> object:
     failures = []
     rows = scan(spark, options["data"], "read", "0" if inside else "60000")
 
-    def doomed():
+    def doomed() -> None:
         context.setJobGroup("doomed", "to be cancelled", interruptOnCancel=True)
         try:
             if "out" in options:
@@ -169,7 +169,7 @@ def cancel(options: dict) -> object:
     tracker = context.statusTracker()
     while sum(tracker.getStageInfo(s).numActiveTasks for s in tracker.getActiveStageIds()) < options["tasks"]:
         time.sleep(0.05)
-    result = {}
+    result: dict[str, object] = {}
     if inside:
         wait_for_permits(options)
         time.sleep(0.5)  # further threads would have entered by now
@@ -223,7 +223,7 @@ def hang(options: dict) -> None:
     tracker = spark.sparkContext.statusTracker()
     rows = scan(spark, options["data"], "read", "600000")
 
-    def watch():
+    def watch() -> None:
         while sum(tracker.getStageInfo(s).numActiveTasks for s in tracker.getActiveStageIds()) < options["tasks"]:
             time.sleep(0.05)
         if "hold" in options:

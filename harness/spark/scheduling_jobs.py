@@ -57,7 +57,7 @@ def decommission(options: dict) -> object:
     tracker, backend, jvm = context._jsc.sc().statusTracker(), context._jsc.sc().schedulerBackend(), context._jvm
     result = {}
 
-    def leave():
+    def leave() -> None:
         # The tracker lists the driver too, which runs no tasks.
         while sorted(each.numRunningTasks() for each in tracker.getExecutorInfos())[1] < options["tasks"]:
             time.sleep(0.02)

@@ -10,13 +10,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "crates" / "cli" / "src" / "spark"))
 import files
 import session
 
 
-def answer(spark, statements, text):
+def answer(spark: Any, statements: Any, text: str) -> dict[str, Any]:
     """Runs one statement and returns its answer."""
     try:
         sql, translated = statements.prepared(text)
@@ -33,7 +34,7 @@ def answer(spark, statements, text):
     }  # fmt: skip
 
 
-def main():
+def main() -> None:
     """Runs statements until the end of the input."""
     out = session.OUT = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

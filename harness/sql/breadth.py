@@ -4,9 +4,11 @@ Starting a process costs more than most of the queries of `test_sql.py` and `tes
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -31,7 +33,7 @@ class Rows:
     rows: list[list]
 
 
-def results(statements: list[str], *options: str | Path, **settings) -> list[Rows]:
+def results(statements: list[str], *options: str | Path, **settings: Any) -> list[Rows]:
     """Runs statements in order in one process and returns each answer."""
     return split_results(binary.sql(";\n".join(statements), None, *options, **settings), len(statements))
 
@@ -45,7 +47,7 @@ def split_results(ran: binary.Ran, statements: int) -> list[Rows]:
     return [Rows([c["name"] for c in d["columns"]], [c["type"] for c in d["columns"]], d["rows"]) for d in documents]
 
 
-def answers(queries: list[str], options) -> list:
+def answers(queries: list[str], options: Sequence[str]) -> list:
     """Returns the answer of each statement: its rows, or the process that failed on it."""
     ran = binary.sql(";\n".join(queries), None, *options)
     if ran.code == 0:
@@ -56,7 +58,7 @@ def answers(queries: list[str], options) -> list:
     return answers(queries[:half], options) + answers(queries[half:], options)
 
 
-def rows(statement: str, *options: str | Path, **settings) -> list[list]:
+def rows(statement: str, *options: str | Path, **settings: Any) -> list[list]:
     """Returns the rows of the last of one or more statements."""
     statements = [part for part in statement.split(";") if part.strip()]
     return results(statements, *options, **settings)[-1].rows
@@ -77,7 +79,7 @@ def is_ordered(query: str) -> bool:
     return "ORDER BY" in query.rsplit(")", 1)[-1]
 
 
-def differences(connection, queries: list[str], *options: str | Path) -> list[str]:
+def differences(connection: duckdb.DuckDBPyConnection, queries: list[str], *options: str | Path) -> list[str]:
     """Runs the queries in both engines and describes each difference."""
     found = []
     for query, got in zip(queries, results(queries, *options), strict=True):

@@ -6,6 +6,7 @@ Pure: takes the oracle's answer and rows that `pellucid sql --json` wrote, and d
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from harness.sql.oracle import Answer
 
@@ -56,12 +57,12 @@ def numeric(expected_type: str, actual_type: str) -> Numeric | None:
     return Numeric(min(CENT, Decimal(1).scaleb(-min(scales))) if scales else ABSOLUTE)
 
 
-def number(value) -> Decimal | None:
+def number(value: Any) -> Decimal | None:
     """Converts a JSON number or a decimal written as text."""
     return None if value is None else Decimal(str(value))
 
 
-def exact(value):
+def exact(value: Any) -> Any:
     """Normalises a value for exact comparison: texts without trailing blanks, whole numbers as integers."""
     if isinstance(value, str):
         return value.rstrip(" ")
@@ -104,7 +105,7 @@ def tie_groups(answer: Answer) -> list[list[list]]:
     return groups
 
 
-def _tied(type_name: str, a, b) -> bool:
+def _tied(type_name: str, a: Any, b: Any) -> bool:
     """Returns whether a sort key allows two adjacent rows in either order."""
     if re.fullmatch(r"DOUBLE|FLOAT|REAL", type_name, re.IGNORECASE):
         return Numeric(KEY_ABSOLUTE).same(number(a), number(b))

@@ -19,6 +19,7 @@ import os
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -54,10 +55,10 @@ class Answer:
 
 def connect(data: Path | None = None, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Opens DuckDB with both extensions, and a view for each `TABLE.parquet` in a folder."""
-    connection = duckdb.connect(config={"threads": threads or os.cpu_count()})
+    connection = duckdb.connect(config={"threads": threads or os.cpu_count() or 1})
     for name in BENCHMARKS:
         package = importlib.import_module(f"duckdb_extension_{name}")
-        folder = Path(package.__file__).parent / "extensions" / f"v{duckdb.__version__}"
+        folder = Path(str(package.__file__)).parent / "extensions" / f"v{duckdb.__version__}"
         connection.execute(f"LOAD '{folder / name}.duckdb_extension'")
     for path in sorted(data.glob("*.parquet")) if data else []:
         connection.execute(f"CREATE VIEW {path.stem} AS FROM read_parquet('{path}')")
@@ -112,7 +113,7 @@ def _fingerprint(text: str, data: Path) -> str:
 
 def compute(connection: duckdb.DuckDBPyConnection, text: str) -> Answer:
     """Runs one query for all rows that a correct answer may contain."""
-    tree = json.loads(connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()[0])
+    tree = json.loads(connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()[0][0])
     if tree["error"]:
         raise RuntimeError(f"DuckDB cannot parse its own query: {tree['error_message']}")
     node = tree["statements"][0]["node"]
@@ -121,7 +122,7 @@ def compute(connection: duckdb.DuckDBPyConnection, text: str) -> Answer:
     keys, extra = _sort_keys(node, columns)
     limit = _take_limit(node)
     node["select_list"] += extra
-    whole = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()[0]
+    whole = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()[0][0]
     cursor = connection.execute(whole)
     types = [str(column[1]) for column in cursor.description]
     return Answer(columns, types, keys, limit, _rows_to_keep(cursor, keys, limit))
@@ -135,7 +136,8 @@ def _sort_keys(node: dict, columns: list[str]) -> tuple[list[int], list[dict]]:
     """
     orders = [order for m in node["modifiers"] if m["type"] == "ORDER_MODIFIER" for order in m["orders"]]
     aliases = {e["alias"]: e for e in node["select_list"] if e["alias"]}
-    keys, extra = [], []
+    keys: list[int] = []
+    extra: list[dict] = []
     for order in orders:
         expression = order["expression"]
         if expression["class"] == "CONSTANT":
@@ -148,7 +150,7 @@ def _sort_keys(node: dict, columns: list[str]) -> tuple[list[int], list[dict]]:
     return keys, extra
 
 
-def _without_aliases(tree, aliases: dict[str, dict]):
+def _without_aliases(tree: Any, aliases: dict[str, dict]) -> Any:
     """Copies an expression with each alias replaced by its expression."""
     if isinstance(tree, list):
         return [_without_aliases(part, aliases) for part in tree]
@@ -173,7 +175,7 @@ def _take_limit(node: dict) -> int | None:
     return limit["limit"]["value"]["value"]
 
 
-def _rows_to_keep(cursor, keys: list[int], limit: int | None) -> list[list]:
+def _rows_to_keep(cursor: duckdb.DuckDBPyConnection, keys: list[int], limit: int | None) -> list[list]:
     """Returns all rows without LIMIT or ORDER BY; otherwise the rows to the cut, their ties, and `SLACK` more."""
     rows, cut, past = [], None, 0
     while batch := cursor.fetchmany(10_000):
@@ -190,7 +192,7 @@ def _rows_to_keep(cursor, keys: list[int], limit: int | None) -> list[list]:
     return rows
 
 
-def as_json(value):
+def as_json(value: Any) -> Any:
     """Converts a DuckDB value to what `pellucid sql --json` writes; decimals become text, to keep their digits."""
     if isinstance(value, decimal.Decimal):
         return str(value)

@@ -35,7 +35,7 @@ class Maker(random_sql.Maker):
     def operations(self, type_name: str) -> list:
         """Returns the operations of `random_sql` and more."""
         more = getattr(self, f"_{type_name}", list)
-        known = random_sql.OPERATIONS.get(type_name, lambda _: [])(self)
+        known = operations(self) if (operations := random_sql.OPERATIONS.get(type_name)) else []
         return known + more()
 
     def _int(self) -> list:

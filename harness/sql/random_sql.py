@@ -6,6 +6,8 @@ products of floats. The last make a -0.0, which differs from 0.0 in DataFusion o
 """
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 TYPES = ("int", "text", "date", "decimal", "float", "bool")
 COLUMNS = {"i": "int", "j": "int", "s": "text", "d": "date", "m": "decimal", "f": "float", "b": "bool"}
@@ -43,7 +45,7 @@ class Maker:
         self.random = random.Random(seed)
         self.names = 0
 
-    def pick(self, *choices):
+    def pick(self, *choices: Any) -> Any:
         """Picks one of the choices, and calls it if it is a function."""
         choice = self.random.choice(choices)
         return choice() if callable(choice) else choice
@@ -194,11 +196,11 @@ class Maker:
         return text
 
 
-def _operations_on_bool(maker: Maker):
+def _operations_on_bool(maker: Maker) -> list[Callable[..., str]]:
     """Returns functions that build conditions."""
     kinds = ["int", "text", "date", "decimal", "float"]
 
-    def compared(of):
+    def compared(of: Callable[..., str]) -> str:
         kind = maker.pick(*kinds)
         return f"{of(kind)} {maker.pick('=', '<>', '<', '<=', '>', '>=', 'IS DISTINCT FROM')} {of(kind)}"
 
@@ -215,7 +217,7 @@ def _operations_on_bool(maker: Maker):
     ]
 
 
-OPERATIONS = {
+OPERATIONS: dict[str, Callable[[Maker], list[Callable[..., str]]]] = {
     "int": lambda maker: [
         lambda of: f"({of()} {maker.pick('+', '-', '*')} {of()})",
         lambda of: f"({of()} % {maker.pick('3', '7')})",

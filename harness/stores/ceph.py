@@ -21,6 +21,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from harness.stores import services
 from harness.stores.services import Missing
@@ -123,7 +124,7 @@ class Cluster:
         images.mkdir()
         command = ["rbd-fuse", "-f", "-c", str(self.conf), "-p", pool(copies), str(images)]
         with log.open("ab") as out:
-            pipes = {"stdout": out, "stderr": out, "stdin": subprocess.DEVNULL}
+            pipes: dict[str, Any] = {"stdout": out, "stderr": out, "stdin": subprocess.DEVNULL}
             client = subprocess.Popen(command, preexec_fn=services.die_with_parent, **pipes)
         self.pids.append(client.pid)
         self.stack.callback(_wait_for_exit, client)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 DENIED = (
@@ -29,9 +30,17 @@ DENIED = (
 GONE = b"<Error><Code>NoSuchUpload</Code><Message>The upload does not exist</Message></Error>"
 
 
+class _Server(ThreadingHTTPServer):
+    """A server with the requests that it received, and its bucket."""
+
+    requests: list[str]
+    bucket: "Bucket"
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Records requests and sends responses."""
 
+    server: _Server
     protocol_version = "HTTP/1.1"
     # Headers and body in one packet: otherwise delayed acknowledgements add 40 ms to each response.
     wbufsize = -1
@@ -54,14 +63,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(body)
                 self.wfile.flush()
 
-    def log_message(self, *_):
+    def log_message(self, *_: object) -> None:
         """Suppresses logging: `server.requests` has the requests."""
 
 
 class _DenyHandler(_Handler):
     """Answers every request with S3's response to missing permissions."""
 
-    def _deny(self):
+    def _deny(self) -> None:
         self.body()
         self.answer(403, b"" if self.command == "HEAD" else DENIED, Content_Type="application/xml")
 
@@ -92,7 +101,8 @@ class Files(Mapping[str, mmap.mmap]):
 class Bucket:
     """The content of a serving bucket, and the requests that it received."""
 
-    objects: Mapping[str, bytes | mmap.mmap] = field(default_factory=dict)
+    # Bytes by key: a dictionary, or `Files`, which can only be read.
+    objects: Any = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     sent_bytes: int = 0
@@ -164,7 +174,7 @@ class _BucketHandler(_Handler):
             self.hang_up()
         self.close_connection = True
 
-    def do_GET(self):
+    def do_GET(self) -> None:
         self.body()
         key, query = self._at()
         if not key:
@@ -187,14 +197,14 @@ class _BucketHandler(_Handler):
         self.server.bucket.sent_bytes += len(part)
         return self.answer(206, part, Content_Range=f"bytes {first}-{last}/{size}", **headers)
 
-    def do_HEAD(self):
+    def do_HEAD(self) -> None:
         self.body()
         content = self.server.bucket.objects.get(self._at()[0])
         if content is None:
             return self.answer(404)
         return self.answer(200, ETag='"1"', Last_Modified="Thu, 01 Jan 2026 00:00:00 GMT", Content_Length=str(len(content)))
 
-    def _list(self, query: dict[str, str]):
+    def _list(self, query: dict[str, str]) -> None:
         prefix, after = query.get("prefix", ""), query.get("start-after", "")
         keys = sorted(k for k in self.server.bucket.objects if k.startswith(prefix) and k > after)
         folders = []
@@ -216,7 +226,7 @@ class _BucketHandler(_Handler):
             Content_Type="application/xml",
         )
 
-    def do_PUT(self):
+    def do_PUT(self) -> None:
         key, query = self._at()
         if "uploadId" in query and self.inject_upload_fault("part"):
             return
@@ -230,7 +240,7 @@ class _BucketHandler(_Handler):
             self.server.bucket.objects[key] = content
         self.answer(200, ETag=f'"{query.get("partNumber", 1)}"')
 
-    def do_POST(self):
+    def do_POST(self) -> None:
         key, query = self._at()
         if "uploadId" in query and self.inject_upload_fault("complete"):
             return
@@ -248,7 +258,7 @@ class _BucketHandler(_Handler):
         text = f"<Location>x</Location><Bucket>bucket</Bucket><Key>{escape(key)}</Key><ETag>&quot;1&quot;</ETag>"
         self.answer(200, f"<CompleteMultipartUploadResult>{text}</CompleteMultipartUploadResult>".encode())
 
-    def do_DELETE(self):
+    def do_DELETE(self) -> None:
         self.body()
         key, query = self._at()
         if "uploadId" in query:
@@ -258,15 +268,15 @@ class _BucketHandler(_Handler):
         self.answer(204)
 
 
-def _listening(handler, host: str, port: int) -> ThreadingHTTPServer:
-    server = ThreadingHTTPServer((host, port), handler)
+def _listening(handler: type[_Handler], host: str, port: int) -> _Server:
+    server = _Server((host, port), handler)
     server.daemon_threads = True
     server.requests = []
     return server
 
 
 @contextlib.contextmanager
-def _server(handler) -> Iterator[tuple[ThreadingHTTPServer, dict[str, str]]]:
+def _server(handler: type[_Handler]) -> Iterator[tuple[_Server, dict[str, str]]]:
     """Starts a server; returns it and the environment that points a client at it."""
     server = _listening(handler, "127.0.0.1", 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()

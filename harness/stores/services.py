@@ -22,6 +22,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.binary import ROOT
 
@@ -104,7 +105,7 @@ def install(place: Path, make: Callable[[Path], None]) -> Path:
     return place
 
 
-def run(*command: str | Path, **options) -> None:
+def run(*command: str | Path, **options: Any) -> None:
     try:
         ran = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=1200, **options)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -124,10 +125,10 @@ def die_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def _process(log: Path, at: Place, *command: str | Path, **options) -> Iterator[subprocess.Popen]:
+def _process(log: Path, at: Place, *command: str | Path, **options: Any) -> Iterator[subprocess.Popen]:
     with log.open("ab") as out:
         started = at.inside(*(str(c) for c in command))
-        pipes = {"stdout": out, "stderr": out, "stdin": subprocess.DEVNULL}
+        pipes: dict[str, Any] = {"stdout": out, "stderr": out, "stdin": subprocess.DEVNULL}
         process = subprocess.Popen(started, preexec_fn=die_with_parent, **pipes, **options)
     try:
         yield process
@@ -204,7 +205,7 @@ def s3s_fs(folder: Path, at: Place = HERE) -> Iterator[Service]:
     port, log = free_port(), folder / "s3s-fs.log"
     data = folder / "s3s-fs"
     (data / at.container).mkdir(parents=True)
-    arguments = ["--host", at.address, "--port", str(port), "--access-key", KEY, "--secret-key", SECRET, data]
+    arguments: list[str | Path] = ["--host", at.address, "--port", str(port), "--access-key", KEY, "--secret-key", SECRET, data]
     with _process(log, at, binary, *arguments) as process:
         _wait_until_ready("s3s-fs", lambda: _listens(at, port), log, process)
         yield _s3("s3s-fs", at, port, data, process)
@@ -225,7 +226,7 @@ def minio(folder: Path, at: Place = HERE) -> Iterator[Service]:
     # MinIO keeps deleted objects for minutes by default; a benchmark's outputs would fill the disk.
     own = {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_API_DELETE_CLEANUP_INTERVAL": "20s"}
     environment = os.environ | own
-    arguments = ["server", data, "--address", f"{at.address}:{port}", "--console-address", f"{at.address}:{console}"]
+    arguments: list[str | Path] = ["server", data, "--address", f"{at.address}:{port}", "--console-address", f"{at.address}:{console}"]
     with _process(log, at, binary, *arguments, env=environment) as process:
 
         def ready() -> bool:
@@ -301,7 +302,7 @@ def swift(folder: Path, at: Place = HERE) -> Iterator[Service]:
     for kind in ("account", "container", "object"):
         builder = folder / f"{kind}.builder"
         named = "import sys; sys.argv[0] = 'swift-ring-builder'; from swift.cli.ringbuilder import main; sys.exit(main())"
-        tool = [python, "-c", named, builder]
+        tool: list[str | Path] = [python, "-c", named, builder]
         run(*tool, "create", "4", "1", "1")
         run(*tool, "add", f"r1z1-{at.address}:{ports[kind]}/d1", "1")
         run(*tool, "rebalance")
@@ -312,7 +313,7 @@ def swift(folder: Path, at: Place = HERE) -> Iterator[Service]:
         started = [stack.enter_context(_process(log, at, *cached))]
         for kind in ports:
             configuration = folder / f"{kind}-server.conf"
-            server = [python, "-c", _SWIFT_SERVER, folder, configuration, f"{kind}-server"]
+            server: list[str | Path] = [python, "-c", _SWIFT_SERVER, folder, configuration, f"{kind}-server"]
             started.append(stack.enter_context(_process(log, at, *server)))
         _wait_until_ready("Swift", lambda: all(_listens(at, port) for port in (*ports.values(), cache)), log, *started)
         auth = f"http://{at.address}:{ports['proxy']}/auth/v1.0"
@@ -399,7 +400,7 @@ def hdfs(folder: Path, at: Place = HERE, disks: Sequence[Path] = ()) -> Iterator
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(_process(log, at, *server, node, env=environment))]
         for disk in disks:
-            own = {"dfs.datanode.data.dir": disk / "blocks"}
+            own = {"dfs.datanode.data.dir": str(disk / "blocks")}
             own |= {f"dfs.datanode.{what}address": f"{at.address}:{free_port()}" for what in ("", "http.", "ipc.")}
             options = [word for key, value in own.items() for word in ("-D", f"{key}={value}")]
             started.append(stack.enter_context(_process(log, at, *server, data, *options, env=environment)))
