@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import results, stats
+from bench.common import results, stats
 from harness import binary
 from harness.sql import oracle
 from lab import cache

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 
-from bench import results
+from bench.common import results
 from harness import binary
 from harness.sql import oracle
 from lab import cache

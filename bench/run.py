@@ -9,8 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import cold, micro, million, recording, results, sparklog, table, warm
-from bench.sessions import example
+from bench import table
+from bench.common import results
+from bench.engine import cold, micro, million, recording, sparklog, warm
 from harness import binary
 from lab import memory
 
@@ -49,7 +50,7 @@ def main() -> int:
     if "micro" in suites:
         micro.run(say)
     if others := suites - {"micro"}:
-        for path in (binary.binary(), example()):
+        for path in (binary.binary(), binary.example()):
             if not path.exists():
                 print(f"{path} does not exist; run cargo build --release --workspace --bins --examples", file=sys.stderr)
                 return 1

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from bench import cold, recording, results, sparklog, warm
 from bench.adaptive import table as adaptive
-from bench.goals import Goal, at_most, of_all
-from bench.sessions import ENGINES
-from bench.stats import geometric_mean, median_ratio, ratio_interval, resolved
+from bench.common import results
+from bench.common.goals import Goal, at_most, of_all
+from bench.common.stats import geometric_mean, median_ratio, ratio_interval, resolved
+from bench.engine import cold, recording, sparklog, warm
+from bench.engine.sessions import ENGINES
 
 # Goals. Warm: geometric mean, worst query, memory. Cold: time over ideal, bytes, two disks over one. Recording.
 WARM_MEAN, WARM_WORST, WARM_MEMORY = 0.85, 1.2, 1.5

@@ -32,6 +32,11 @@ def binary() -> Path:
     return built() / "release" / "pellucid"
 
 
+def example() -> Path:
+    """Returns the path of the built `crates/engine/examples/plain.rs`: plain DataFusion, or Pellucid with `--monotasks`."""
+    return Path(os.environ.get("PELLUCID_PLAIN") or binary().parent / "examples" / "plain")
+
+
 def built() -> Path:
     """Returns the build folder by the Makefile's rule: `CARGO_TARGET_DIR`, else the cache folder if it exists."""
     if path := os.environ.get("CARGO_TARGET_DIR"):

@@ -113,3 +113,9 @@ def real_time(name: str) -> Iterator[None]:
     finally:
         ended.set()
         watcher.join()
+
+
+def core_seconds(pid: int) -> float:
+    """Returns the core time that a running process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -16,9 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import results
 from bench.adaptive.run import JAR, PLUGIN, run_spark, say, version
 from bench.adaptive.shapes import SHAPES
+from bench.common import results
 from harness import spark
 
 SUITE = "everyday"

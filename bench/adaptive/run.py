@@ -25,9 +25,9 @@ from pathlib import Path
 
 import duckdb
 
-from bench import results
 from bench.adaptive import log, table
 from bench.adaptive.matrix import POLICIES, REMEMBERED, SLOTS, WITHOUT_INPUT, Case, cases
+from bench.common import results
 from harness import spark
 from harness.binary import ROOT
 from lab import guard, hdd

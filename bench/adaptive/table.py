@@ -5,10 +5,10 @@ import statistics
 import sys
 from collections import defaultdict
 
-from bench import results
 from bench.adaptive.matrix import CONCURRENT_STAGES, DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SLOTS, SWEEP, VARYING_ORDER, settings_of
-from bench.goals import Goal, at_most, of_all
-from bench.stats import ratio_interval, resolved
+from bench.common import results
+from bench.common.goals import Goal, at_most, of_all
+from bench.common.stats import ratio_interval, resolved
 
 SUITE = "adaptive"
 PAGE = results.ROOT / "bench" / "ADAPTIVE.md"

@@ -38,7 +38,7 @@ def _table(data: str, table: str, small: bool) -> Path:
         binary.run("generate", *arguments, made, "--force", "--quiet", timeout=3600).check()
     partial = folder.with_name(f"{table}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    command = [sys.executable, "-B", "-m", "bench.duckdb_session", "--cut", made / f"{table}.parquet", partial]
+    command = [sys.executable, "-B", "-m", "bench.engine.duckdb_session", "--cut", made / f"{table}.parquet", partial]
     subprocess.run([*map(str, command), str(FILES)], check=True, cwd=binary.ROOT)
     partial.rename(folder)
     return folder

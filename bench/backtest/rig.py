@@ -24,6 +24,7 @@ from pathlib import Path
 from bench.backtest import data
 from bench.backtest.cases import PARTITIONS, Config, Query
 from harness import binary
+from harness.threads import core_seconds
 from lab import cache, cores, disks, guard, kernel, links
 from lab.disks import LabError
 
@@ -126,8 +127,7 @@ class Rig:
         """Returns the server's core time so far."""
         if not self.server:
             return None
-        fields = Path(f"/proc/{self.server.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return core_seconds(self.server.pid)
 
     def _command(self, query: Query, config: Config, trace: Path) -> list[str]:
         command = self.group.prefix() if self.group else []

@@ -13,10 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-from bench import results
 from bench.backtest import cases, judge, manifest, table
 from bench.backtest.cases import RUN_S, Case, Config, Query
 from bench.backtest.rig import Rig, rig
+from bench.common import results
 from harness import binary
 from lab.disks import LabError
 from lab.memory import kept

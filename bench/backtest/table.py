@@ -10,8 +10,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from bench import results
 from bench.backtest import cases, judge, manifest
+from bench.common import results
 from bench.table import header, row
 from harness import binary, traces
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from bench.sessions import core_seconds, example
-from harness.binary import ROOT, binary
+from harness.binary import ROOT, binary, example
+from harness.threads import core_seconds
 
 FOLDER = ROOT / "bench" / "results"
 # A line is noisy if processes other than the run's own used more cores than this.

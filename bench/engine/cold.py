@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench import results
-from bench.sessions import EngineError, Session
+from bench.common import results
+from bench.engine.sessions import EngineError, Session
 from harness import binary
 from lab import cache, disks, kernel
 
@@ -33,8 +33,8 @@ FILES = 8
 
 
 def duck(*arguments: str | Path) -> str:
-    """Runs a subcommand of `bench.duckdb_session` in a separate process, and returns its output."""
-    command = [sys.executable, "-B", "-m", "bench.duckdb_session", *map(str, arguments)]
+    """Runs a subcommand of `bench.engine.duckdb_session` in a separate process, and returns its output."""
+    command = [sys.executable, "-B", "-m", "bench.engine.duckdb_session", *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=binary.ROOT).stdout
 
 

@@ -1,6 +1,6 @@
-"""A DuckDB session (`bench/sessions.py`), and other uses of DuckDB: query texts, splitting, Parquet sizes.
+"""A DuckDB session (`bench/engine/sessions.py`), and other uses of DuckDB: query texts, splitting, Parquet sizes.
 
-Runs as a separate process, so that the runner stays small: `python -m bench.duckdb_session DATA`.
+Runs as a separate process, so that the runner stays small: `python -m bench.engine.duckdb_session DATA`.
 """
 
 import json

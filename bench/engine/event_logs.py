@@ -1,6 +1,6 @@
 """Makes a large event log from a real one by copying its jobs, stages and tasks with new ids and later times.
 
-`python -m bench.event_logs SOURCE COPIES TARGET [--zstd]`. Events that occur once (the application's
+`python -m bench.engine.event_logs SOURCE COPIES TARGET [--zstd]`. Events that occur once (the application's
 start and end, its settings and executors) still occur once; SQL executions are not changed. zstd is
 written as Spark does: a frame ends at every flush.
 """
@@ -102,7 +102,7 @@ def write(source: Path, copies: int, target: Path, zstd: bool) -> None:
 
 def main() -> int:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m bench.event_logs", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.engine.event_logs", description=__doc__.split("\n")[0])
     parser.add_argument("source", type=Path)
     parser.add_argument("copies", type=int)
     parser.add_argument("target", type=Path)

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from bench import results
+from bench.common import results
 from harness.binary import ROOT
 
 SUITE = "micro"

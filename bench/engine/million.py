@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from bench import results
-from bench.sparklog import timed
+from bench.common import results
+from bench.engine.sparklog import timed
 from harness import browser
 from harness.binary import binary
 

@@ -1,4 +1,4 @@
-"""A Polars session (`bench/sessions.py`): its lazy SQL interface on the same files and queries."""
+"""A Polars session (`bench/engine/sessions.py`): its lazy SQL interface on the same files and queries."""
 
 import json
 import sys

@@ -9,7 +9,7 @@ events, since its bottleneck is derived from them; a pair compares `--trace FILE
 import tempfile
 from pathlib import Path
 
-from bench import results
+from bench.common import results
 from harness import binary, traces
 from lab import cache
 

@@ -13,12 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.binary import ROOT, binary
-
-
-def example() -> Path:
-    """Returns the path of the built `crates/engine/examples/plain.rs`: plain DataFusion, or Pellucid with `--monotasks`."""
-    return Path(os.environ.get("PELLUCID_PLAIN") or binary().parent / "examples" / "plain")
+from harness.binary import ROOT, example
 
 
 def command(engine: str, data: Path) -> list[str]:
@@ -26,8 +21,8 @@ def command(engine: str, data: Path) -> list[str]:
     return {
         "pellucid": [str(example()), "--monotasks", str(data)],
         "datafusion": [str(example()), str(data)],
-        "duckdb": [sys.executable, "-B", "-m", "bench.duckdb_session", str(data)],
-        "polars": [sys.executable, "-B", "-m", "bench.polars_session", str(data)],
+        "duckdb": [sys.executable, "-B", "-m", "bench.engine.duckdb_session", str(data)],
+        "polars": [sys.executable, "-B", "-m", "bench.engine.polars_session", str(data)],
     }[engine]
 
 
@@ -85,9 +80,3 @@ class Session:
         _, status, usage = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self.peak_bytes, self.core_s = usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
-
-
-def core_seconds(pid: int) -> float:
-    """Returns the core time that a running process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,6 +1,6 @@
 """Measures the cost of reading a Spark event log, compared with other tools.
 
-All programs read the same log, a real one with multiplied tasks (`bench.event_logs`), plain and as zstd. Each
+All programs read the same log, a real one with multiplied tasks (`bench.engine.event_logs`), plain and as zstd. Each
 program is a fresh process; core seconds and peak memory are the kernel's, including its children. A program is
 measured until it can answer:
 
@@ -26,7 +26,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from bench import event_logs, results
+from bench.common import results
+from bench.engine import event_logs
 from harness import spark
 from harness.binary import ROOT, binary, data_home
 

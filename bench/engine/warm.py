@@ -7,8 +7,8 @@ one process the first run of a query is a warm-up and is not counted.
 import contextlib
 from pathlib import Path
 
-from bench import results
-from bench.sessions import ENGINES, EngineError, Session
+from bench.common import results
+from bench.engine.sessions import ENGINES, EngineError, Session
 from lab import cache
 
 SUITE = "warm"

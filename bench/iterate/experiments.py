@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import results
+from bench.common import results
 from bench.iterate import runs
 from bench.iterate.data import graph, points
 from harness import binary, traces

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import results
+from bench.common import results
 from bench.iterate import runs
 from harness import binary
 

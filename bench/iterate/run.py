@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import results
+from bench.common import results
 from bench.iterate import experiments, floors, runs, table
 from bench.iterate.data import graph, points
 from bench.iterate.runs import HERE, OURS, Case, ours, python, spark

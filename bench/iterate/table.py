@@ -3,7 +3,7 @@
 import statistics
 from collections import defaultdict
 
-from bench import results
+from bench.common import results
 from bench.iterate import targets
 from harness.binary import ROOT
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from bench import results
 from bench.adaptive.matrix import Case
+from bench.common import results
 from bench.onetwo.jobs import JOBS
 
 SUITE = "onetwo"

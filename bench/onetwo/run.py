@@ -21,17 +21,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench import results
 from bench.adaptive.jobs import LINE_BYTES
 from bench.adaptive.matrix import Case
 from bench.adaptive.run import JAR, PLUGIN, Rig, carry_out, options, rig, run_spark, say, spark_settings, version
+from bench.common import results
 from bench.onetwo import models, table
 from bench.onetwo.cases import DISKS, LOGS, SUITE, cases
-from bench.sessions import core_seconds
 from bench.spark.rig import keep
 from harness import spark
 from harness.binary import ROOT
-from harness.threads import below
+from harness.threads import below, core_seconds
 from lab import hdd, kernel
 from lab.spark_logs import cleaned
 

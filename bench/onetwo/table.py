@@ -5,7 +5,7 @@ import statistics
 import sys
 from collections import defaultdict
 
-from bench import results
+from bench.common import results
 from bench.onetwo import models
 from bench.onetwo.cases import DISKS, LOGS, REPEATS, SETTINGS, SUITE, Question, questions
 from harness import binary

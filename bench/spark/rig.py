@@ -12,7 +12,7 @@ from pathlib import Path
 
 import zstandard
 
-from bench import results
+from bench.common import results
 from bench.spark.cases import RATES, Way
 from harness import binary
 from lab import cache, cores, disks, guard

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench import results
+from bench.common import results
 from bench.spark import table
 from bench.spark.cases import CAUSES, ROUNDS, RUN_S, cause_of, ways
 from bench.spark.rig import Rig, rig

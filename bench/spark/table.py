@@ -3,7 +3,7 @@
 import json
 import statistics
 
-from bench import results
+from bench.common import results
 from bench.spark.cases import CAUSES, ERROR, ROUNDS, Way, cause_of, pairs
 from harness import binary
 from lab.cores import CANARY

@@ -5,7 +5,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from bench import results
+from bench.common import results
 from bench.storage.workloads import TPCDS
 from harness import binary
 

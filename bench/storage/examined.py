@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import results
+from bench.common import results
 from bench.storage import workloads
 from bench.storage.causes import CONDITIONS, EXAMINED
 from bench.storage.rig import Place, Rig, rig

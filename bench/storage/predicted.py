@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench import results
+from bench.common import results
 from bench.storage import data, table, workloads
 from bench.storage.rig import SERVICES, Place, Rig, rig
 from bench.storage.run import analysis, carry_out, exported, keep_trace, probed, ready, say

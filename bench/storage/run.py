@@ -20,7 +20,7 @@ from pathlib import Path
 
 import zstandard
 
-from bench import results
+from bench.common import results
 from bench.storage import data, table, workloads
 from bench.storage.rig import ALL, Place, Rig, percentiles, rig
 from bench.storage.spark import MAGIC, RENAME, Session, keep, log_of, session

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import zstandard
 
-from bench import results
+from bench.common import results
 from bench.storage.rig import Place
 from harness import spark
 from harness.event_logs import lines_of

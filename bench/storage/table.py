@@ -11,8 +11,8 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from bench import results
 from bench.backtest.judge import RANKS, median_interval
+from bench.common import results
 from bench.storage.agreement import order_of_times, outliers, tau_b
 from bench.storage.causes import COMPOSITIONS, CONDITIONS, EXAMINED, TRACES, compositions, diagnosed, reasons, traced_findings
 from bench.storage.rig import ALL, VOLUMES

@@ -2,9 +2,9 @@
 
 import json
 
-from bench import results
 from bench.adaptive import everyday, log, matrix, run, shapes, table
-from bench.stats import ratio_interval
+from bench.common import results
+from bench.common.stats import ratio_interval
 from bench.table import page as results_page
 
 

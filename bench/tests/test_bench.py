@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import event_logs, micro, recording, results, stats, table, warm
-from bench.sessions import ENGINES
+from bench import table
+from bench.common import results, stats
+from bench.engine import event_logs, micro, recording, warm
+from bench.engine.sessions import ENGINES
 
 
 def test_geometric_mean_cancels():

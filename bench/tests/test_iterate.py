@@ -5,7 +5,7 @@ import json
 import pytest
 import zstandard
 
-from bench import results
+from bench.common import results
 from bench.iterate import experiments, run, table
 
 

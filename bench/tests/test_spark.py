@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import results
+from bench.common import results
 from bench.spark import cases, run, table
 
 

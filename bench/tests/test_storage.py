@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import results
+from bench.common import results
 from bench.storage import agreement, causes, data, rig, run, spark, table, workloads
 from bench.storage.rig import Place
 

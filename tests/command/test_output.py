@@ -19,6 +19,7 @@ from harness import binary, traces
 from harness.damage import fill
 from harness.sql import oracle
 from harness.stores import s3
+from harness.threads import core_seconds
 from lab import disks, kernel
 
 FORMATS = ("parquet", "csv", "json")
@@ -221,13 +222,6 @@ def test_ctrl_c_while_computing_stops_promptly(rows):
         return process
 
     assert min(interrupted_after_s(start) for _ in range(3)) < INTERRUPT_S
-
-
-def core_seconds(pid: int) -> float:
-    """Returns the core time that a process has used."""
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture(scope="module")

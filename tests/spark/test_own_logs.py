@@ -11,7 +11,8 @@ from random import Random
 
 import pytest
 
-from bench import event_logs, results
+from bench.common import results
+from bench.engine import event_logs
 from bench.spark import cases, table
 from harness import binary
 from harness.event_logs import COUNTED, small

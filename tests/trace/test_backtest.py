@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from bench import results
 from bench.backtest import cases, manifest, rig, run, table
+from bench.common import results
 from harness import binary
 
 # Maximum error of a prediction in the short matrix, which runs while other tests use the machine.

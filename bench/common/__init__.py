@@ -1,0 +1,1 @@
+"""Shared by all suites: results as lines, statistics, goals."""

@@ -1,0 +1,1 @@
+"""The suites of `bench/RESULTS.md`: the engine compared with its peers."""
