@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from bench.common import results, stats
+from bench.common.pages import narrow_header
 from harness import binary
 from harness.sql import oracle
 from lab import cache
@@ -47,7 +48,7 @@ def measure(programs: dict[str, Path], query: Path, tables: list[str], runs: int
 
 def table(lines: list[dict]) -> list[str]:
     """Returns a Markdown table with a row for each suite."""
-    rows = ["| suite | queries | old, s | new, s | new over old | 95 % | slowest query |", "|---|---|---|---|---|---|---|"]
+    rows = narrow_header("suite", "queries", "old, s", "new, s", "new over old", "95 %", "slowest query")
     suites = sorted({(line["case"]["benchmark"], line["case"]["what"]) for line in lines})
     for benchmark, what in suites:
         of_suite = [line for line in lines if (line["case"]["benchmark"], line["case"]["what"]) == (benchmark, what)]

@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 from bench.common import results
+from bench.common.pages import narrow_header
 from harness import binary
 from harness.sql import oracle
 from lab import cache
@@ -43,7 +44,7 @@ def table(lines: list[dict]) -> list[str]:
     """Returns a Markdown table with a row for each slowed resource, and one for all."""
     cases = [case for line in lines for case in line["cases"]]
     keys = sorted({next(iter(case["set"])) for case in cases})
-    head = ["| slowed | cases | median error | 90th percentile | worst | inside the 90 % interval |", "|---|---|---|---|---|---|"]
+    head = narrow_header("slowed", "cases", "median error", "90th percentile", "worst", "inside the 90 % interval")
     return [*head, *(row(key, [case for case in cases if key in case["set"]]) for key in keys), row("all", cases)]
 
 

@@ -61,8 +61,7 @@ def main() -> int:
                 sparklog.run(say, chosen.runs)
             if "million" in others:
                 million.run(say, chosen.runs)
-    table.main()
-    return 0
+    return table.main()
 
 
 def run_queries(suites: set[str], chosen: argparse.Namespace) -> None:

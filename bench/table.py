@@ -6,13 +6,14 @@ measured, Pellucid failed in none of them, and the whole interval, if any, is wi
 """
 
 import statistics
+import sys
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 
 from bench.adaptive import table as adaptive
-from bench.common import results
+from bench.common import pages, results
 from bench.common.goals import Goal, at_most, of_all
+from bench.common.pages import header, machines, newest, row
 from bench.common.stats import geometric_mean, median_ratio, ratio_interval, resolved
 from bench.engine import cold, recording, sparklog, warm
 from bench.engine.sessions import ENGINES
@@ -56,14 +57,6 @@ ADAPTIVE = "[ADAPTIVE.md](ADAPTIVE.md) has the tables, and [the causes of the mi
 NAMES = {"pellucid": "Pellucid", "datafusion": "plain DataFusion", "duckdb": "DuckDB", "polars": "Polars"}
 
 
-def newest(lines: Iterable[dict]) -> list[dict]:
-    """Returns the last line of each case, in order of first appearance."""
-    last: dict[str, dict] = {}
-    for line in lines:
-        last[repr(line["case"])] = line
-    return list(last.values())
-
-
 def mark(line: dict) -> str:
     """Returns a star if other processes used the machine during the measurement."""
     return "*" if line["others_cores"] > results.NOISE_CORES else ""
@@ -72,14 +65,6 @@ def mark(line: dict) -> str:
 def title(text: str, lines: list[dict]) -> str:
     """Returns a heading, marked if any of its lines is; the table of goals repeats it."""
     return f"## {text}{'*' if any(map(mark, lines)) else ''}"
-
-
-def row(*cells) -> str:
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
-
-
-def header(*cells) -> list[str]:
-    return [row(*cells), row(*["---"] * len(cells))]
 
 
 def origin(lines: list[dict], command: str | None = None) -> list[str]:
@@ -433,7 +418,7 @@ SECTIONS = {
 def page(of_suite: dict[str, list[dict]]) -> str:
     """Returns the whole page; a suite without results is reported as not measured."""
     every = [line for lines in of_suite.values() for line in newest(lines)]
-    machines = sorted({line["machine"] for line in every})
+    measured_on = machines(every)
     body, goals, verdicts, heading = [], header("goal", "measured", "limit", "verdict"), Counter(), ""
     for suite, section in SECTIONS.items():
         if not of_suite.get(suite):
@@ -447,8 +432,8 @@ def page(of_suite: dict[str, list[dict]]) -> str:
             elif part.startswith("## "):
                 heading = part.removeprefix("## ")
             body.append(str(part))
-    out = [*HEAD, *answer(of_suite.get("warm", []), verdicts), *(f"- Machine: {machine}" for machine in machines)]
-    if len(machines) > 1:
+    out = [*HEAD, *answer(of_suite.get("warm", []), verdicts), *measured_on]
+    if len(measured_on) > 1:
         out.append("- The lines come from several machines. Do not compare times across machines.")
     others = [path.name for path in sorted(results.FOLDER.parent.glob("*.md")) if path.name not in ("RESULTS.md", "README.md")]
     out += [f"- \\*: other processes used more than {results.NOISE_CORES} cores during the measurement", *NOTES]
@@ -476,12 +461,10 @@ def answer(warm_lines: list[dict], verdicts: Counter) -> list[str]:
     return [*out, ""] if out else []
 
 
-def main() -> None:
-    """Writes the page and prints its path."""
-    target = results.FOLDER.parent / "RESULTS.md"
-    target.write_text(page({suite: results.load(suite) for suite in SECTIONS}))
-    print(target)
+def main() -> int:
+    """Writes the page."""
+    return pages.write("RESULTS.md", page({suite: results.load(suite) for suite in SECTIONS}))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

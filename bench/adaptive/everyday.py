@@ -16,9 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.adaptive.run import JAR, PLUGIN, run_spark, say, version
+from bench.adaptive.run import JAR, PLUGIN, run_spark, version
 from bench.adaptive.shapes import SHAPES
 from bench.common import results
+from bench.common.runner import say
 from harness import spark
 
 SUITE = "everyday"

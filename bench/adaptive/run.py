@@ -27,7 +27,8 @@ import duckdb
 
 from bench.adaptive import log, table
 from bench.adaptive.matrix import POLICIES, REMEMBERED, SLOTS, WITHOUT_INPUT, Case, cases
-from bench.common import results
+from bench.common import results, runner
+from bench.common.runner import TimeLimit, carry_out, say
 from harness import spark
 from harness.binary import ROOT
 from lab import guard, hdd
@@ -43,11 +44,6 @@ HEAP = "2g"
 TIMEOUT_S = 900
 # Memory for disks and JVMs; touching all of a large machine's memory would take minutes.
 MEMORY_BYTES = 6 << 30
-
-
-def say(text: str) -> None:
-    """Reports progress on stderr."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def policy(case: Case) -> str:
@@ -281,38 +277,35 @@ def rig(wanted: list[Case]) -> Iterator[Rig]:
 
 def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
     """Runs cases until another might exceed the time limit. With `trying_out`, calibrates and keeps nothing."""
-    until, longest = time.monotonic() + limit_s, 0.0
+    limit = TimeLimit(limit_s)
     with rig(wanted) as disks:
         for case in wanted:
-            if time.monotonic() + longest > until:
-                say("time limit reached; run the same command to continue")
+            if not limit.admits():
                 return
             disks.place(case)
             if not trying_out:
                 disks.calibrate(case)
-            begun = time.monotonic()
-            found = disks.measure(case)
-            if not trying_out:
-                results.append(SUITE, asdict(case), found | disks.calibration(case), by=version())
-            longest = max(longest, time.monotonic() - begun)
+            with limit.case() as seconds:
+                found = disks.measure(case)
+                if not trying_out:
+                    results.append(SUITE, asdict(case), found | disks.calibration(case), by=version())
             stages = ", ".join(f"{s['ms'] / 1000:.1f}" + (f" ({s['concurrency']})" if s["concurrency"] else "") for s in found["stages"])
             busy = " and ".join(f"{drive['busy_ns'] / 1e9:.1f}" for drive in found["drives"])
-            took = f"{found['ms'] / 1000:.1f} s of {time.monotonic() - begun:.0f}"
+            took = f"{found['ms'] / 1000:.1f} s of {seconds():.0f}"
             say(f"{case.name}: {took} (stages {stages}; busy {busy} s; others {found['others_cores']}; {found['answer']})")
 
 
 def options(name: str, doc: str) -> argparse.ArgumentParser:
     """Returns the options of every matrix on these disks; `doc` is its module's docstring."""
-    parser = argparse.ArgumentParser(prog=f"python -m bench.{name}.run", description=doc.split("\n")[0])
+    parser = runner.options(f"{name}.run", doc)
     parser.add_argument("--only", default="", metavar="TEXT,…", help="only runs whose DISK/JOB/SETTING/REPEAT contains one of these")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--try-out", action="store_true", help="check that it runs; calibrate and keep nothing")
     parser.add_argument("--list", action="store_true", help="list the runs and exit")
     return parser
 
 
-def carry_out(
+def run_matrix(
     name: str,
     chosen: argparse.Namespace,
     all_cases: list[Case],
@@ -334,16 +327,11 @@ def carry_out(
         for case in wanted:
             print(case.name, "" if case in todo else "measured", sep="\t")
         return 0
-    try:
-        if todo:
-            run(todo, chosen.time_limit, chosen.try_out)
-    except (LabError, OSError, RuntimeError, subprocess.SubprocessError) as error:
-        say(f"{name}: {error}")
-        return 1
-    except KeyboardInterrupt:
-        say("stopped; run the same command to continue")
-        return 130
-    return 0 if chosen.try_out else page()
+    return carry_out(
+        name,
+        lambda: run(todo, chosen.time_limit, chosen.try_out) if todo else None,
+        (lambda: 0) if chosen.try_out else page,
+    )
 
 
 def main() -> int:
@@ -351,7 +339,7 @@ def main() -> int:
     parser = options(SUITE, __doc__)
     parser.add_argument("--bytes", type=parse_bytes, metavar="SIZE", help="size of each job's input (default: by job)")
     chosen = parser.parse_args()
-    return carry_out(SUITE, chosen, cases(chosen.bytes, chosen.repeats), missing, run, table.main)
+    return run_matrix(SUITE, chosen, cases(chosen.bytes, chosen.repeats), missing, run, table.main)
 
 
 if __name__ == "__main__":

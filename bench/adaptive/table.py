@@ -6,12 +6,11 @@ import sys
 from collections import defaultdict
 
 from bench.adaptive.matrix import CONCURRENT_STAGES, DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SLOTS, SWEEP, VARYING_ORDER, settings_of
-from bench.common import results
+from bench.common import pages, results
 from bench.common.goals import Goal, at_most, of_all
 from bench.common.stats import ratio_interval, resolved
 
 SUITE = "adaptive"
-PAGE = results.ROOT / "bench" / "ADAPTIVE.md"
 # Goals: time over the best fixed setting of each stage; for the sort on spinning disks also over the default setting.
 OVER_BEST, UNDER_DEFAULT = 1.10, 0.85
 SPINNING = (("H150R", "sort"), ("H150", "sort"))
@@ -210,7 +209,7 @@ def group_page(group: tuple, settings: dict) -> list[str]:
     columns = ["setting", "runs", "seconds", "over stock-32 (95 %)", "drive busy, s", "positioning, s", "queue depth"]
     columns += ["peak gated I/O, by disk (over permits)"] if queues else []
     columns += ["stages, s (final tasks at once)"]
-    lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines += pages.narrow_header(*columns)
     for name in order:
         ms, stages = medians(settings[name])
         drives = [line["drives"] for line in settings[name].values()]
@@ -417,10 +416,7 @@ def page(lines: list[dict]) -> str:
     ]
     if not lines:
         return "\n".join([*out, *WHY, "", "Nothing is measured yet.", ""])
-    machines = sorted({line["machine"] for line in lines})
-    noisy = sum(line["others_cores"] > results.NOISE_CORES for line in lines)
-    out[-1:] = [f"- Machine: {machine}" for machine in machines]
-    out += [f"- In {noisy} of {len(lines)} runs other processes used more than {results.NOISE_CORES} cores."]
+    out[-1:] = [*pages.machines(lines), pages.noisy(lines)]
     answers = defaultdict(set)
     for line in lines:
         answers[line["case"]["job"], line["case"]["bytes"]].add(line["answer"])
@@ -436,10 +432,8 @@ def page(lines: list[dict]) -> str:
 
 
 def main() -> int:
-    """Writes the page and reports its path."""
-    PAGE.write_text(page(results.load(SUITE)))
-    print(f"wrote {PAGE.relative_to(results.ROOT)}", file=sys.stderr)
-    return 0
+    """Writes the page."""
+    return pages.write("ADAPTIVE.md", page(results.load(SUITE)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ with traces in `bench/results/backtest/`, so a stopped run resumes. The command 
 `bench/BACKTEST.md`.
 """
 
-import argparse
 import shutil
 import statistics
 import sys
@@ -16,7 +15,8 @@ from pathlib import Path
 from bench.backtest import cases, judge, manifest, table
 from bench.backtest.cases import RUN_S, Case, Config, Query
 from bench.backtest.rig import Rig, rig
-from bench.common import results
+from bench.common import results, runner
+from bench.common.runner import TimeLimit, carry_out, say, scratch
 from harness import binary
 from lab.disks import LabError
 from lab.memory import kept
@@ -27,11 +27,6 @@ TRACES = results.FOLDER / SUITE
 OVERHEAD_S = 1.0
 CALIBRATION_S = 4.0
 CALIBRATIONS = 4
-
-
-def say(text: str) -> None:
-    """Reports progress on stderr."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def missing(wanted: list[Case], lines: list[dict]) -> list[Case]:
@@ -138,14 +133,13 @@ def _times(line: dict) -> str:
 
 def run(wanted: list[Case], todo: list[Case], mode: str, small: bool, limit_s: float, attempts: int, folder: Path) -> None:
     """Measures whole groups, first those of `todo`, until none is missing or the time limit is reached."""
-    until = time.monotonic() + limit_s
+    limit = TimeLimit(limit_s)
     with rig(mode, small) as hardware, kept() as memory:
         say(f"memory: {memory}")
         for _ in range(attempts):
             for query, base, several in cases.groups(todo):
                 lines = results.load(SUITE)
-                if time.monotonic() + expected_s(several, lines) > until:
-                    say("time limit reached; run the same command to continue")
+                if not limit.admits(expected_s(several, lines)):
                     return
                 keep(measure(hardware, query, base, several, folder), mode, folder)
             todo = missing(wanted, results.load(SUITE))
@@ -153,12 +147,11 @@ def run(wanted: list[Case], todo: list[Case], mode: str, small: bool, limit_s: f
 
 def main() -> int:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m bench.backtest.run", description=__doc__.split("\n")[0])
+    parser = runner.options("backtest.run", __doc__)
     parser.add_argument("--mode", choices=("kernel", "engine"), default="kernel")
     parser.add_argument("--only", default="", metavar="TEXT", help="only cases whose name or purpose contains this")
     parser.add_argument("--again", action="store_true", help="also measure finished cases; the newest line counts")
     parser.add_argument("--small", action="store_true", help="use a tenth of the data, to try it out")
-    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--attempts", type=int, default=3, help="measure a void case up to this many times (default 3)")
     parser.add_argument("--list", action="store_true", help="list the cases and the estimated time, and exit")
     chosen = parser.parse_args()
@@ -170,15 +163,16 @@ def main() -> int:
         for case in wanted:
             print(case.name, case.settings, case.why, "" if case in todo else "measured", sep="\t")
         return 0
-    scratch = Path(results.FOLDER) / ".backtest"
-    scratch.mkdir(parents=True, exist_ok=True)
-    try:
-        run(wanted, todo, chosen.mode, chosen.small, chosen.time_limit, chosen.attempts, scratch)
-    except (LabError, OSError) as error:
-        say(f"backtest: {error}")
-        return 1
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with scratch(SUITE) as folder:
+        return carry_out(
+            SUITE,
+            lambda: run(wanted, todo, chosen.mode, chosen.small, chosen.time_limit, chosen.attempts, folder),
+            write_page,
+        )
+
+
+def write_page() -> int:
+    """Writes the manifest of the valid cases, and the page."""
     if lines := [line for line in results.load(SUITE) if not line["void"]]:
         manifest.write(lines, TRACES)
     return table.main()

@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 
 from bench.backtest import cases, judge, manifest
-from bench.common import results
-from bench.table import header, row
+from bench.common import pages, results
+from bench.common.pages import header, row
 from harness import binary, traces
 
 SUITE = "backtest"
-PAGE = binary.ROOT / "bench" / "BACKTEST.md"
 # Goals: the breadth of the matrix, then the accuracy of the predictions.
 CASES, QUERIES, KERNEL, CHANGING, MOVING, BALANCED = 60, 10, 30, 40, 15, 15
 CHANGE = 1.3
@@ -205,7 +204,7 @@ def page(lines: list[dict], predictions: dict[str, dict], wanted: int, folder: P
         "with these queries. [On all of TPC-H](README.md#causal-predictions-on-all-of-tpc-h), for which nothing was tuned, predictions are worse.",
         "",
     ]
-    out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in chosen})]
+    out += pages.machines(chosen)
     out += [f"- Build {line}" for line in sorted({f"{line['build']}, {line['at'][:10]}" for line in chosen})]
     out += [
         "",
@@ -248,8 +247,7 @@ def main() -> int:
     """Writes the page."""
     predictions = predict(results.FOLDER / SUITE)
     folder = results.FOLDER / SUITE
-    PAGE.write_text(page(results.load(SUITE), predictions, len(cases.full()), folder))
-    return 0
+    return pages.write("BACKTEST.md", page(results.load(SUITE), predictions, len(cases.full()), folder))
 
 
 if __name__ == "__main__":

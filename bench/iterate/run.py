@@ -13,11 +13,11 @@ import argparse
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.common import results
+from bench.common import results, runner
+from bench.common.runner import TimeLimit, carry_out, say
 from bench.iterate import experiments, floors, runs, table
 from bench.iterate.data import graph, points
 from bench.iterate.runs import HERE, OURS, Case, ours, python, spark
@@ -90,15 +90,42 @@ def is_done(case: dict, by: str, limit_s: float) -> bool:
     return any("error" not in line or line.get("limit_s", limit_s) >= limit_s for line in lines)
 
 
+def run(chosen: argparse.Namespace, folder: Path, failed: list[dict]) -> None:
+    """Measures the missing cases until the time limit. Failures of Pellucid are reported and collected, not recorded."""
+    limit, left = TimeLimit(chosen.time_limit), 0
+    with memory.kept() as results.memory:
+        for case, by, measure in cases(chosen, folder):
+            if is_done(case, by, chosen.limit):
+                continue
+            if not limit.admits(0.0):
+                left += 1
+                continue
+            try:
+                with results.quiet() as others:
+                    found = measure()
+            except (AssertionError, RuntimeError, subprocess.TimeoutExpired) as error:
+                say(f"{', '.join(map(str, case.values()))}: {error}")
+                failed.append(case)
+                continue
+            results.append(SUITE, case, found | {"others_cores": others()}, by)
+            summary = found.get("error") or ", ".join(
+                f"{statistics.median(value):.4g} {key}" if isinstance(value, list) else f"{key} {value}"
+                for key, value in found.items()
+                if key in ("iteration_s", "tasks_per_s", "ns", "messages")
+            )
+            say(f"{', '.join(map(str, case.values()))}: {summary}")
+    if left:
+        say(f"{left} cases are left")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.iterate.run", description=__doc__.split("\n")[0])
+    parser = runner.options("iterate.run", __doc__)
     parser.add_argument("--rows", type=int, default=20_000_000, help="rows of the table (default 20 million, 3.4 GB)")
     parser.add_argument("--scale", type=int, default=22, help="the graph has 2^SCALE vertices (default 22)")
     parts = f"run this part, repeatable: {', '.join(PARTS)} (default all)"
     parser.add_argument("--only", choices=PARTS, action="append", dest="parts", metavar="PART", help=parts)
     parser.add_argument("--without", action="append", default=[], metavar="PEER", help="leave out a peer; `spark` for all on Spark")
     parser.add_argument("--limit", type=float, default=1800.0, metavar="SECONDS", help="time limit of a peer (default 1800)")
-    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS", help="start no case after this time")
     parser.add_argument("--data-only", action="store_true", help="make the data and measure nothing")
     chosen = parser.parse_args()
     chosen.parts = chosen.parts or PARTS
@@ -112,33 +139,9 @@ def main() -> int:
             experiments.data(folder, scale)
         points(folder, chosen.rows), graph(folder, chosen.scale)
         return 0
-    began, left, failed = time.monotonic(), 0, 0
-    with memory.kept() as results.memory:
-        for case, by, run in cases(chosen, folder):
-            if is_done(case, by, chosen.limit):
-                continue
-            if time.monotonic() - began > chosen.time_limit:
-                left += 1
-                continue
-            try:
-                with results.quiet() as others:
-                    found = run()
-            except (AssertionError, RuntimeError, subprocess.TimeoutExpired) as error:
-                # Failures of Pellucid are reported, not recorded; the other cases continue.
-                print(f"{', '.join(map(str, case.values()))}: {error}", file=sys.stderr, flush=True)
-                failed += 1
-                continue
-            results.append(SUITE, case, found | {"others_cores": others()}, by)
-            summary = found.get("error") or ", ".join(
-                f"{statistics.median(value):.4g} {key}" if isinstance(value, list) else f"{key} {value}"
-                for key, value in found.items()
-                if key in ("iteration_s", "tasks_per_s", "ns", "messages")
-            )
-            print(f"{', '.join(map(str, case.values()))}: {summary}", file=sys.stderr, flush=True)
-    if left:
-        print(f"{left} cases are left; run the same command to continue", file=sys.stderr)
-    table.main()
-    return 1 if failed else 0
+    failed: list[dict] = []
+    code = carry_out(SUITE, lambda: run(chosen, folder, failed), table.main)
+    return code or (1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Makes `bench/ITERATE.md` from the lines of `bench/results/iterate.jsonl`. Measures nothing."""
 
 import statistics
+import sys
 from collections import defaultdict
 
-from bench.common import results
+from bench.common import pages, results
+from bench.common.pages import narrow_header, newest
 from bench.iterate import targets
-from harness.binary import ROOT
 
-PAGE = ROOT / "bench" / "ITERATE.md"
 TITLES = {
     "regression": "Logistic regression, one pass of gradient descent",
     "kmeans": "k-means, 10 centers, one pass",
@@ -39,11 +39,6 @@ COMPARED = [
     "- *other processes*: cores that processes outside of the run used. Ray's own processes count as such.",
     "",
 ]
-
-
-def newest() -> list[dict]:
-    """Returns the newest line of each case, in order of first appearance."""
-    return list({tuple(line["case"].items()): line for line in results.load("iterate")}.values())
 
 
 def limit_s(line: dict) -> float | None:
@@ -133,8 +128,7 @@ def workers(lines: list[dict]) -> list[str]:
         "",
         "The same partitions on one worker, and on one worker per core.",
         "",
-        "| application | workers | s per pass | speedup |",
-        "|---|---|---|---|",
+        *narrow_header("application", "workers", "s per pass", "speedup"),
     ]
     ones = {line["case"]["application"]: median_s(line) for line in lines if line["case"]["workers"] == 1}
     for line in lines:
@@ -153,7 +147,7 @@ def whatif(lines: list[dict]) -> list[str]:
         "`pellucid whatif TRACE --set workers=N`. Times are medians of three runs of the whole job, including loading.",
         "",
     ]
-    page += ["| application | one worker, s | all predicted, s | all measured, s | error |", "|---|---|---|---|---|"]
+    page += narrow_header("application", "one worker, s", "all predicted, s", "all measured, s", "error")
     for line in lines:
 
         def median(side, key):
@@ -193,8 +187,7 @@ def scaling(line: dict) -> list[str]:
         "controller's messages of a job and of one with ten times the iterations, without progress reports: they do not grow with iterations.",
         "`cargo run --release -p pellucid-iterate --example scaling`",
         "",
-        "| workers | ms per iteration | speedup | worker messages per iteration | controller messages |",
-        "|---|---|---|---|---|",
+        *narrow_header("workers", "ms per iteration", "speedup", "worker messages per iteration", "controller messages"),
     ]
     for row in line["lines"]:
         few, many = row["controller_messages"]
@@ -212,7 +205,7 @@ def floors(line: dict) -> list[str]:
         return [*page, f"Not measured: {line['error']}", ""]
     page += ["The time of a task, and of a round (a broadcast, a gather and a signal), by threads or processes."]
     page += ["`cargo bench -p pellucid-iterate --bench floors`", ""]
-    page += ["| operation | median | 95 % interval |", "|---|---|---|"]
+    page += narrow_header("operation", "median", "95 % interval")
     for name, (median, low, high) in line["ns"].items():
         page.append(f"| {name} | {median:,.1f} ns | {low:,.1f} to {high:,.1f} ns |")
     ns = {name: median for name, (median, *_) in line["ns"].items()}
@@ -225,43 +218,46 @@ def floors(line: dict) -> list[str]:
     return [*page, "", *totals, ""]
 
 
-def main() -> None:
-    """Writes the page."""
-    lines = newest()
-    page = ["# Iterative jobs compared with other systems", ""]
-    page += ["How fast is a pass of an iterative job over its data, compared with other systems and with the memory bandwidth?"]
-    page += ['`make bench-iterate ITERATE="--rows 10000000 --scale 21"` measures this; [README.md](README.md#iterative-jobs) says how.']
-    page += ["`python -m bench.iterate.table` generates this page from `bench/results/iterate.jsonl`; do not edit it.", ""]
+def page(lines: list[dict]) -> str:
+    """Returns the whole page."""
+    out = ["# Iterative jobs compared with other systems", ""]
+    out += ["How fast is a pass of an iterative job over its data, compared with other systems and with the memory bandwidth?"]
+    out += ['`make bench-iterate ITERATE="--rows 10000000 --scale 21"` measures this; [README.md](README.md#iterative-jobs) says how.']
+    out += ["`python -m bench.iterate.table` generates this page from `bench/results/iterate.jsonl`; do not edit it.", ""]
     if not lines:
-        page += ["Nothing is measured yet. Run `make bench-iterate`, which you can interrupt and continue.", ""]
-        PAGE.write_text("\n".join(page))
-        return
-    page += targets.answer(lines, limit_s)
-    page += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines})]
-    page += [
+        out += ["Nothing is measured yet. Run `make bench-iterate`, which you can interrupt and continue.", ""]
+        return "\n".join(out)
+    out += targets.answer(lines, limit_s)
+    out += pages.machines(lines)
+    out += [
         f"- Freed memory (kept by the machine, or returned to its host): {', '.join(sorted({str(line['memory']) for line in lines}))} (`lab/memory.py`)"
     ]
-    page += [""]
-    page += [*targets.section(lines, limit_s), *COMPARED]
+    out += [""]
+    out += [*targets.section(lines, limit_s), *COMPARED]
     for application in TITLES:
         found = [line for line in lines if line["case"].get("application") == application and "turn" in line["case"]]
         sizes = {tuple((key, value) for key, value in line["case"].items() if key in ("rows", "scale")) for line in found}
         for size in sorted(sizes):
-            page += section(application, [line for line in found if size[0] in line["case"].items()])
+            out += section(application, [line for line in found if size[0] in line["case"].items()])
     experiments = defaultdict(list)
     for line in lines:
         experiments[line["case"].get("experiment")].append(line)
     if experiments["micropartitions"]:
-        page += micropartitions(experiments["micropartitions"])
+        out += micropartitions(experiments["micropartitions"])
     if experiments["workers"]:
-        page += workers(experiments["workers"])
+        out += workers(experiments["workers"])
     if experiments["whatif"]:
-        page += whatif(experiments["whatif"])
+        out += whatif(experiments["whatif"])
     for name, make in (("uneven", uneven), ("scaling", scaling), ("floors", floors)):
         if experiments[name]:
-            page += make(experiments[name][-1])
-    PAGE.write_text("\n".join(page))
+            out += make(experiments[name][-1])
+    return "\n".join(out)
+
+
+def main() -> int:
+    """Writes the page."""
+    return pages.write("ITERATE.md", page(newest(results.load("iterate"))))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

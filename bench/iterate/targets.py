@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
+from bench.common.pages import narrow_header
+
 
 class Target(NamedTuple):
     """A figure with an upper or lower bound. `of` finds it in the lines, or returns None if it was not measured."""
@@ -189,7 +191,7 @@ def section(lines: list[dict], limit_s: Callable[[dict], float | None]) -> list[
     page = ["## Targets", ""]
     page += ["Tasks and rounds are those of the table [Cost of scheduling](#cost-of-scheduling). A round is a broadcast, a gather and a"]
     page += ["[signal](../docs/glossary.md#iterative-jobs-and-storage). The memory limit is the time to read the data once.", ""]
-    page += ["| figure | target | measured | verdict |", "|---|---|---|---|"]
+    page += narrow_header("figure", "target", "measured", "verdict")
     causes = []
     for target in targets(limit_s):
         figure = target.of(lines)

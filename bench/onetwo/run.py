@@ -23,8 +23,9 @@ from pathlib import Path
 
 from bench.adaptive.jobs import LINE_BYTES
 from bench.adaptive.matrix import Case
-from bench.adaptive.run import JAR, PLUGIN, Rig, carry_out, options, rig, run_spark, say, spark_settings, version
+from bench.adaptive.run import JAR, PLUGIN, Rig, options, rig, run_matrix, run_spark, spark_settings, version
 from bench.common import results
+from bench.common.runner import TimeLimit, say
 from bench.onetwo import models, table
 from bench.onetwo.cases import DISKS, LOGS, SUITE, cases
 from bench.spark.rig import keep
@@ -173,25 +174,23 @@ def missing(wanted: list[Case]) -> list[Case]:
 
 def run(wanted: list[Case], limit_s: float, trying_out: bool) -> None:
     """Runs cases until another might exceed the time limit. With `trying_out`, calibrates and keeps nothing."""
-    until, longest = time.monotonic() + limit_s, 0.0
+    limit = TimeLimit(limit_s)
     both = [replace(case, disk=DISKS[2]) for case in wanted]
     with rig(both) as hardware:
         place(hardware, both[0])
         for case in wanted:
-            if time.monotonic() + longest > until:
-                say("time limit reached; run the same command to continue")
+            if not limit.admits():
                 return
             if not trying_out:
                 hardware.calibrate(case)
-            begun = time.monotonic()
             name = f"{case.name.replace('/', '-')}-{version()}.zstd"
-            found = measure(hardware, case, None if trying_out else LOGS / name)
-            if not trying_out:
-                found |= {"log": name, "spark": SPARK, "slots": SLOTS, "cores": os.cpu_count(), **hardware.calibration(case)}
-                results.append(SUITE, asdict(case), found, by=version())
-            longest = max(longest, time.monotonic() - begun)
+            with limit.case() as seconds:
+                found = measure(hardware, case, None if trying_out else LOGS / name)
+                if not trying_out:
+                    found |= {"log": name, "spark": SPARK, "slots": SLOTS, "cores": os.cpu_count(), **hardware.calibration(case)}
+                    results.append(SUITE, asdict(case), found, by=version())
             used = "; ".join(f"{s['s']:.1f} s, {s['core_s']:.1f} core s, {sum(s['disk_bytes']) / 1e6:.0f} MB" for s in found["stages"])
-            say(f"{case.name}: {found['ms'] / 1000:.1f} s of {time.monotonic() - begun:.0f} ({used}; others {found['others_cores']})")
+            say(f"{case.name}: {found['ms'] / 1000:.1f} s of {seconds():.0f} ({used}; others {found['others_cores']})")
 
 
 def main() -> int:
@@ -199,7 +198,7 @@ def main() -> int:
     parser = options(SUITE, __doc__)
     parser.add_argument("--mib", type=int, default=384, help="size of the input in MiB (default 384)")
     chosen = parser.parse_args()
-    return carry_out(SUITE, chosen, cases(chosen.mib << 20, chosen.repeats), missing, run, table.main)
+    return run_matrix(SUITE, chosen, cases(chosen.mib << 20, chosen.repeats), missing, run, table.main)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
 """Makes the manifest and `bench/ONETWO.md` from lines and logs: `python -m bench.onetwo.table`. Measures nothing."""
 
-import json
 import statistics
 import sys
 from collections import defaultdict
 
-from bench.common import results
+from bench.common import pages, results
+from bench.common.pages import row
 from bench.onetwo import models
 from bench.onetwo.cases import DISKS, LOGS, REPEATS, SETTINGS, SUITE, Question, questions
-from harness import binary
 
-PAGE = results.ROOT / "bench" / "ONETWO.md"
 MANIFEST = LOGS / "manifest.json"
 MODELS = ("slots per core", "slots per disk", "resources", "stock log", "plugin's trace")
 OF_SETTING = {"stock": "stock log", "measure": "plugin's trace"}
@@ -95,11 +93,6 @@ def predictions(q: Question, runs: Runs, said: dict[str, dict]) -> dict[str, flo
     found = models.by_slots(ms, disks)
     found["resources"] = models.by_resources(ms, used(stock), disks, *hardware(stock[0]))
     return found | {OF_SETTING[setting]: said[q.name(setting)]["predicted_ms"] for setting in SETTINGS}
-
-
-def row(*cells) -> str:
-    """Formats a row of a table."""
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def interval(case: dict) -> str:
@@ -205,26 +198,22 @@ def page(lines: list[dict], document: dict | None) -> str:
     ]
     if document is None:
         return "\n".join([*out, "", "Nothing is measured yet.", ""])
-    out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines})]
+    out += pages.machines(lines)
     out += [f"- Spark {version}" for version in sorted({line["spark"] for line in lines})]
     out += [f"- Disks: {label}" for label in sorted({line["label"].split(" (measured")[0] for line in lines})]
-    noisy = sum(line["others_cores"] > results.NOISE_CORES for line in lines)
-    out += [f"- In {noisy} of {len(lines)} runs other processes used more than {results.NOISE_CORES} cores.", ""]
+    out += [pages.noisy(lines), ""]
     runs = newest(lines)
     out += ["## Predictions", "", *PREDICTED, "", *errors_table(runs, document)]
     return "\n".join([*out, "## Resource use of the stages", "", *USES, "", *uses_table(runs)])
 
 
 def main() -> int:
-    """Writes the manifest, runs its predictions, writes the page and prints its path."""
+    """Writes the manifest, runs its predictions, and writes the page."""
     lines = [line for line in results.load(SUITE) if (LOGS / line["log"]).exists()]
     found, document = manifest(newest(lines)), None
     if found["cases"]:
-        MANIFEST.write_text(json.dumps(found, indent=1) + "\n")
-        document = json.loads(binary.run("backtest", "--json", MANIFEST).check().out)
-    PAGE.write_text(page(lines, document))
-    print(PAGE)
-    return 0
+        document = pages.backtested(MANIFEST, found)
+    return pages.write("ONETWO.md", page(lines, document))
 
 
 if __name__ == "__main__":

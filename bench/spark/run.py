@@ -8,15 +8,14 @@ disturbed (the canary of `lab/cores.py`) does not count, and is repeated.
 Spark is PySpark, installed on first use (`harness/spark/__init__.py`), version 4 by default.
 """
 
-import argparse
-import contextlib
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from bench.common import results
+from bench.common import results, runner
+from bench.common.runner import TimeLimit, carry_out, say
 from bench.spark import table
 from bench.spark.cases import CAUSES, ROUNDS, RUN_S, cause_of, ways
 from bench.spark.rig import Rig, rig
@@ -29,11 +28,6 @@ SUITE = "spark"
 LOGS = results.FOLDER / SUITE
 SUITES = ("causes", "pairs")
 ATTEMPTS = 3
-
-
-def say(text: str) -> None:
-    """Reports progress on stderr."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def wanted(suites: set[str], version: str) -> list[dict]:
@@ -93,11 +87,21 @@ def spark_version(python: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def run(left: list[dict], lines: list[dict], limit_s: float, python: Path, version: str) -> None:
+    """Measures runs until another might exceed the time limit."""
+    limit = TimeLimit(limit_s)
+    with kept() as results.memory, rig(python) as hardware:
+        for run in left:
+            if not limit.admits(expected_s(run, lines)):
+                return
+            found = measure(hardware, run, f"spark-{version}")
+            say(f"{run['suite']} {run['way']} {run['round']}: {found['ms']:.0f} ms" if found else f"{run['way']}: not measured")
+
+
 def main() -> int:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m bench.spark.run", description=__doc__.split("\n")[0])
+    parser = runner.options("spark.run", __doc__)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"{' or '.join(SUITES)} (default both)")
-    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS", help="start no run that may end later")
     parser.add_argument("--only", metavar="TEXT", default="", help="only runs whose configuration's name contains this")
     parser.add_argument("--spark", choices=sorted(spark.versions()), default="4", help="version of Spark (default 4)")
     parser.add_argument("--list", action="store_true", help="report the missing runs and their estimated time")
@@ -111,20 +115,8 @@ def main() -> int:
     left = missing(runs, lines)
     say(f"Spark {version}: {len(left)} of {len(runs)} runs are missing, about {sum(expected_s(r, lines) for r in left):.0f} s")
     if chosen.list or not left:
-        table.main()
-        return 0
-    until = time.monotonic() + chosen.time_limit
-    with contextlib.ExitStack() as stack:
-        results.memory = stack.enter_context(kept())
-        hardware = stack.enter_context(rig(python))
-        for run in left:
-            if time.monotonic() + expected_s(run, lines) > until:
-                say("time limit reached; run the same command to continue")
-                break
-            found = measure(hardware, run, f"spark-{version}")
-            say(f"{run['suite']} {run['way']} {run['round']}: {found['ms']:.0f} ms" if found else f"{run['way']}: not measured")
-    table.main()
-    return 0
+        return table.main()
+    return carry_out(SUITE, lambda: run(left, lines, chosen.time_limit, python, version), table.main)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 import json
 import statistics
+import sys
 
-from bench.common import results
+from bench.common import pages, results
+from bench.common.pages import row
 from bench.spark.cases import CAUSES, ERROR, ROUNDS, Way, cause_of, pairs
 from harness import binary
 from lab.cores import CANARY
@@ -51,11 +53,6 @@ def manifest(lines: dict[tuple, dict]) -> dict:
                 )
     machines = "; ".join(sorted({line["machine"] for line in lines.values()}))
     return {"format": "pellucid.manifest/1", "machine": machines, "cases": cases}
-
-
-def row(*cells) -> str:
-    """Formats a row of a table."""
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def seconds(ms: float) -> str:
@@ -139,7 +136,7 @@ def page(lines: dict[tuple, dict], document: dict | None) -> str:
     out += ["from the logs in `bench/results/spark/`, without measuring; do not edit it.", ""]
     scored, named = pairs_table(document, manifest(lines)) if document else [], causes_table(lines)
     out += [*(line for line in (*scored, *named) if line.startswith("- Goal")), ""] if scored else []
-    out += [f"- Machine: {machine}" for machine in sorted({line["machine"] for line in lines.values()})]
+    out += pages.machines(lines.values())
     disks = sorted({line["disk"] for line in lines.values() if line["disk"]})
     out += [f"- Disk: {label}" for label in sorted({disk.split(" (measured")[0] for disk in disks})]
     noise = max((line["others_cores"] for line in lines.values()), default=0.0)
@@ -148,19 +145,16 @@ def page(lines: dict[tuple, dict], document: dict | None) -> str:
     return "\n".join(out + named)
 
 
-def main() -> None:
-    """Writes the manifest, runs its predictions, writes the page and prints its path."""
+def main() -> int:
+    """Writes the manifest, runs its predictions, and writes the page."""
     lines = newest(results.load(SUITE))
     document = None
     found = manifest(lines)
     if found["cases"]:
-        MANIFEST.write_text(json.dumps(found, indent=1) + "\n")
-        document = json.loads(binary.run("backtest", "--json", MANIFEST).check().out)
+        document = pages.backtested(MANIFEST, found)
         PREDICTIONS.write_text(json.dumps(document, indent=1) + "\n")
-    target = results.FOLDER.parent / "SPARK.md"
-    target.write_text(page(lines, document))
-    print(target)
+    return pages.write("SPARK.md", page(lines, document))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,17 +9,16 @@ import argparse
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.common import results
+from bench.common import results, runner
+from bench.common.runner import TimeLimit, say
 from bench.storage import workloads
 from bench.storage.causes import CONDITIONS, EXAMINED
 from bench.storage.rig import Place, Rig, rig
-from bench.storage.run import carry_out, ready, say, watched
+from bench.storage.run import carry_out, ready, watched
 from bench.storage.workloads import WORKLOADS
-from harness import binary
 from lab.memory import kept
 
 ROUNDS = 5
@@ -64,14 +63,14 @@ def examined(hardware: Rig, place: Place, condition: str, trace: Path) -> dict:
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
     """Measures everything that is missing, in rounds, until the time limit."""
-    until = time.monotonic() + chosen.time_limit
+    limit = TimeLimit(chosen.time_limit)
     with rig(set(chosen.only)) as hardware, kept() as results.memory:
         ready(hardware)
         for number in range(ROUNDS):
             for place in hardware.places:
                 for condition in CONDITIONS:
                     case = {"condition": condition, "round": number, "composition": place.name}
-                    if time.monotonic() < until and not results.done(EXAMINED, case):
+                    if not results.done(EXAMINED, case) and limit.admits(0.0):
                         note(hardware, place, case, folder / "run.trace")
 
 
@@ -86,12 +85,9 @@ def note(hardware: Rig, place: Place, case: dict, trace: Path) -> None:
 
 def main() -> int:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m bench.storage.examined", description=__doc__.split("\n")[0])
+    parser = runner.options("storage.examined", __doc__)
     parser.add_argument("--only", nargs="*", default=PLACES, metavar="COMPOSITION", help=f"compositions (default {', '.join(PLACES)})")
-    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     chosen = parser.parse_args()
-    by = results.fingerprint([binary.binary()])
-    results.build = lambda: by
     return carry_out(run, chosen)
 
 

@@ -11,13 +11,13 @@ run is a line in `bench/results/storage-predicted.jsonl`, so a stopped run resum
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 
-from bench.common import results
+from bench.common import results, runner
+from bench.common.runner import TimeLimit, say
 from bench.storage import data, table, workloads
 from bench.storage.rig import SERVICES, Place, Rig, rig
-from bench.storage.run import analysis, carry_out, exported, keep_trace, probed, ready, say
+from bench.storage.run import analysis, carry_out, exported, keep_trace, probed, ready
 from bench.storage.table import PREDICTED as SUITE
 from bench.storage.table import PREDICTED_WORKLOADS, basis
 from harness import binary
@@ -67,7 +67,7 @@ def job(hardware: Rig, place: Place, workload: str, number: int, folder: Path) -
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
     """Measures everything that is missing, until the time limit: the probes, then rounds."""
-    until = time.monotonic() + chosen.time_limit
+    limit = TimeLimit(chosen.time_limit)
     rounds = [(number, workload) for number in range(REPEATS) for workload in PREDICTED_WORKLOADS]
     with rig(set(chosen.only) or {table.BASIS, *SERVICES}) as hardware, kept() as results.memory:
         ready(hardware, put)
@@ -77,8 +77,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
         for number, workload in rounds:
             for place in hardware.places:
                 case = {"workload": workload, "composition": place.name, "round": number}
-                if time.monotonic() > until:
-                    say("time limit reached; run the same command to continue")
+                if not limit.admits(0.0):
                     return
                 if not results.done(SUITE, case):
                     job(hardware, place, workload, number, folder)
@@ -86,14 +85,11 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
 
 def main() -> int:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m bench.storage.predicted", description=__doc__.split("\n")[0])
+    parser = runner.options("storage.predicted", __doc__)
     parser.add_argument(
         "--only", nargs="*", default=[], metavar="COMPOSITION", help=f"compositions, with {table.BASIS} (default: it and the services)"
     )
-    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     chosen = parser.parse_args()
-    by = results.fingerprint([binary.binary()])
-    results.build = lambda: by
     return carry_out(run, chosen)
 
 

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +19,8 @@ from pathlib import Path
 
 import zstandard
 
-from bench.common import results
+from bench.common import results, runner
+from bench.common.runner import TimeLimit, say, scratch
 from bench.storage import data, table, workloads
 from bench.storage.rig import ALL, Place, Rig, percentiles, rig
 from bench.storage.spark import MAGIC, RENAME, Session, keep, log_of, session
@@ -44,11 +44,6 @@ SESSIONS = 3
 PROBE = ("--seconds", "30", "--bytes", "640MiB")
 # For stored data that is not in memory.
 PROBE_THERE = ("--seconds", "20", "--bytes", "512MiB")
-
-
-def say(text: str) -> None:
-    """Reports progress on stderr."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def runs(workload: str, place: str, engine: str) -> bool:
@@ -233,13 +228,12 @@ class Spark:
             results.append(SUITE, {"tasks": case}, {"task_s": spread(seconds), "files": some})
 
 
-def measure(hardware: Rig, spark: Spark, wanted: list, until: float, folder: Path) -> None:
+def measure(hardware: Rig, spark: Spark, wanted: list, limit: TimeLimit, folder: Path) -> None:
     """Measures the wanted runs, in rounds, until the time limit."""
     places = {place.name: place for place in hardware.places}
     by_name = {workload.name: workload for workload in WORKLOADS}
     for number, workload, name, engine in wanted:
-        if time.monotonic() > until:
-            say("time limit reached; run the same command to continue")
+        if not limit.admits(0.0):
             return
         case = {"round": number, "workload": workload, "composition": name, "engine": engine}
         if engine == "Spark" and not spark.begin():
@@ -337,49 +331,39 @@ def ready(hardware: Rig, put: Callable[[Place], None] = data.put) -> None:
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
     """Measures everything that is missing, until the time limit: one round, the commits, the other rounds."""
-    until = time.monotonic() + chosen.time_limit
+    limit = TimeLimit(chosen.time_limit)
     table.TRACES.mkdir(parents=True, exist_ok=True)
     with rig(set(chosen.only)) as hardware, kept() as results.memory, Spark(hardware, folder) as spark:
         ready(hardware, put)
         if not chosen.no_probes:
             probes(hardware)
         wanted = [] if chosen.no_matrix else missing(tuple(chosen.engines), [place.name for place in hardware.places])
-        measure(hardware, spark, [case for case in wanted if case[0] == 0], until, folder)
+        measure(hardware, spark, [case for case in wanted if case[0] == 0], limit, folder)
         for place in hardware.places:
             has_writes = place.spark_url.startswith("s3a://") and place.name not in NO_WRITES_BY_SPARK
             for times_as_large in COMMITS if has_writes and "Spark" in chosen.engines and not chosen.no_commits else ():
                 try:
-                    if time.monotonic() < until:
+                    if limit.admits(0.0):
                         commits(hardware, place, times_as_large, folder)
                 except services.Missing as why:
                     say(f"{place.name}, with and without renames: {why}")
-        measure(hardware, spark, [case for case in wanted if case[0] > 0], until, folder)
+        measure(hardware, spark, [case for case in wanted if case[0] > 0], limit, folder)
     keep_medians()
 
 
 def carry_out(run: Callable[[argparse.Namespace, Path], None], chosen: argparse.Namespace) -> int:
     """Calls `run` with a temporary folder, then makes the page."""
-    folder = results.FOLDER / ".storage"
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        run(chosen, folder)
-    except (LabError, OSError, services.Missing, subprocess.TimeoutExpired) as error:
-        say(f"storage: {error}")
-        return 1
-    except KeyboardInterrupt:
-        say("stopped; run the same command to continue")
-        return 130
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return table.main()
+    by = results.fingerprint([binary.binary()])
+    results.build = lambda: by
+    with scratch(SUITE) as folder:
+        return runner.carry_out(SUITE, lambda: run(chosen, folder), table.main)
 
 
 def main() -> int:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m bench.storage.run", description=__doc__.split("\n")[0])
+    parser = runner.options("storage.run", __doc__)
     parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"compositions, of {', '.join(ALL)} (default all)")
     parser.add_argument("--engines", nargs="*", default=table.ENGINES, choices=table.ENGINES)
-    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--no-matrix", action="store_true", help="skip the four workloads")
     parser.add_argument("--no-probes", action="store_true", help="skip the probes")
     parser.add_argument("--no-commits", action="store_true", help="skip the writes with and without renames")

@@ -12,7 +12,8 @@ import tomllib
 from pathlib import Path
 
 from bench.backtest.judge import RANKS, median_interval
-from bench.common import results
+from bench.common import pages, results
+from bench.common.pages import narrow_header, row
 from bench.storage.agreement import order_of_times, outliers, tau_b
 from bench.storage.causes import COMPOSITIONS, CONDITIONS, EXAMINED, TRACES, compositions, diagnosed, reasons, traced_findings
 from bench.storage.rig import ALL, VOLUMES
@@ -20,7 +21,6 @@ from bench.storage.spark import lines_of
 from bench.storage.workloads import LARGE, NO_WRITES_BY_SPARK, RECORD, RECORDS, WORKLOADS, Workload
 from harness import binary
 
-PAGE = results.ROOT / "bench" / "STORAGE.md"
 ENGINES = ("Pellucid", "Spark")
 # The composition whose traces predict the jobs on all others.
 BASIS = "GC"
@@ -152,16 +152,6 @@ def interval(seconds: list[float]) -> tuple[float, float]:
     return median_interval(seconds) if len(seconds) in RANKS else (min(seconds), max(seconds))
 
 
-def row(*cells) -> str:
-    """Formats a row of a table."""
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
-
-
-def head(*cells) -> list[str]:
-    """Formats the first two rows of a table."""
-    return [row(*cells), "|" + "---|" * len(cells)]
-
-
 def runtimes(found: list[dict], engine: str, links: dict, placed: dict, explained: dict[str, list[dict]], traced: dict) -> list[str]:
     """Returns the paper's Table III for an engine, with the agreement, and with the findings that explain outliers."""
     out = [f"## {engine}", ""]
@@ -170,7 +160,7 @@ def runtimes(found: list[dict], engine: str, links: dict, placed: dict, explaine
         if not seconds:
             continue
         by_path = links[workload.way] if workload.way else {}
-        out += [f"### {workload.name}", "", *head("composition", "links", "median s", "90 % interval", "runs")]
+        out += [f"### {workload.name}", "", *narrow_header("composition", "links", "median s", "90 % interval", "runs")]
         for name, some in sorted(seconds.items(), key=lambda item: statistics.median(item[1])):
             low, high = interval(some)
             out.append(row(name, by_path.get(name, "–"), f"{statistics.median(some):.2f}", f"{low:.2f} to {high:.2f}", len(some)))
@@ -245,7 +235,7 @@ def copies(found: list[dict]) -> list[str]:
         "What does replication in two layers cost? Time of DFSIO's output on volumes, and its ratio to the time with one copy.",
         "",
     ]
-    out += head("composition", "bytes stored per byte", *(f"{engine}, median s (ratio)" for engine in by_engine))
+    out += narrow_header("composition", "bytes stored per byte", *(f"{engine}, median s (ratio)" for engine in by_engine))
     for name, factor in stored.items():
         middles = [(statistics.median(seconds[name]), statistics.median(seconds["GC-V"])) for seconds in by_engine.values()]
         out.append(row(name, factor, *(f"{middle:.2f} ({middle / one:.1f})" for middle, one in middles)))
@@ -265,7 +255,7 @@ def findings(reports: dict[str, dict], explained: dict[str, list[dict]], traced:
         "",
     ]
     heads = ("one stream, MB/s", "best, MB/s (at once)", "first byte, ms", "write, MB/s", "rename", "commit by rename", "commit by upload")
-    out += head("composition", *heads)
+    out += narrow_header("composition", *heads)
     ms = lambda value: "not measured" if value is None else f"{value:.0f} ms"
     for name, report in reports.items():
         sequential = [r for r in report["read"] if r["pattern"] == "sequential"]
@@ -322,7 +312,7 @@ def moved(found: list[dict]) -> list[str]:
         "Bytes over disk and link in each median run, and the core time of the data layer (the processes of HDFS, Swift, Ceph and so on).",
         "",
     ]
-    out += head("workload", "engine", "composition", "s", "disk, MB", "link, both ways, MB", "data layer, core seconds")
+    out += narrow_header("workload", "engine", "composition", "s", "disk, MB", "link, both ways, MB", "data layer, core seconds")
     by_engine = {engine: medians(found, engine) for engine in ENGINES}
     for workload in (w for w in WORKLOADS if w.way):
         for engine, by in by_engine.items():
@@ -351,7 +341,7 @@ def examined(once_more: list[dict]) -> list[str]:
         "",
         *said,
         "",
-        *head("composition", "condition", "median s (90 % interval)", "disk, MB/s", "data layer, core seconds", "runs"),
+        *narrow_header("composition", "condition", "median s (90 % interval)", "disk, MB/s", "data layer, core seconds", "runs"),
     ]
     by: dict[tuple[str, str], list[dict]] = {}
     for line in once_more:
@@ -394,7 +384,7 @@ def commits(found: list[dict]) -> list[str]:
         "- Four earlier sessions settled how the doctor counts the requests of uploads, and how wide it makes the interval for them. The sessions",
         "  below are later.",
         "",
-        *head(*COMMIT_HEADS),
+        *narrow_header(*COMMIT_HEADS),
     ]
     split = []
     for (name, times_as_large), line in sorted(done.items(), reverse=True):
@@ -553,7 +543,7 @@ def predicted() -> list[str]:
         f"- For {noisy} of {len(found)} lines other processes used more than {results.NOISE_CORES} cores.",
     ]
     heads = ("measured s (90 % interval)", "predicted s (90 % interval)", "error", "interval", "completion, s", "completion by probe, s")
-    return ["## Predicted from a probe", "", *said, "", *head("workload", "composition", *heads), *rows, ""]
+    return ["## Predicted from a probe", "", *said, "", *narrow_header("workload", "composition", *heads), *rows, ""]
 
 
 def worst_errors(rows: list[str]) -> str:
@@ -580,7 +570,7 @@ def use(found: list[dict]) -> list[str]:
         "The paper's figures 4 and 5. Each cell has the percentiles 5, 25, 50, 75 and 95: of samples every 0.1 s, or of task times. They are medians"
     ]
     out += ["over the runs.", ""]
-    out += head("workload", "engine", "composition", "compute, cores", "data layer, cores", "disk, MB/s", "link, MB/s", "tasks, s")
+    out += narrow_header("workload", "engine", "composition", "compute, cores", "data layer, cores", "disk, MB/s", "link, MB/s", "tasks, s")
 
     def middle(some: list[list[float]]) -> str:
         some = [one for one in some if one]
@@ -605,7 +595,7 @@ def bottlenecks(found: list[dict]) -> list[str]:
         "",
         "The bottleneck that each run's trace names; for TPC-DS, that of the longest query.",
         "",
-        *head("workload", "composition", "bottleneck, runs"),
+        *narrow_header("workload", "composition", "bottleneck, runs"),
     ]
     for workload in WORKLOADS:
         for name, some in runs(found, "Pellucid", workload.name).items():
@@ -656,7 +646,7 @@ def page() -> str:
         if rows
         else []
     )
-    out += ["", READING, *(f"- Machine: {machine}" for machine in sorted({line["machine"] for line in found}))]
+    out += ["", READING, *pages.machines(found)]
     out += [f"- Emulated hardware, as calibrated at each start: {'; '.join(hardware) or 'not measured'}", noise(found)]
     out += [f"- Failed: {', '.join(map(str, case))}." for case in sorted(failed)]
     out += [f"- Spark writes nothing to {name}: {why}." for name, why in NO_WRITES_BY_SPARK.items()]
@@ -668,10 +658,8 @@ def page() -> str:
 
 
 def main() -> int:
-    """Writes the page and prints its path."""
-    PAGE.write_text(page())
-    print(f"wrote {PAGE}", file=sys.stderr)
-    return 0
+    """Writes the page."""
+    return pages.write("STORAGE.md", page())
 
 
 if __name__ == "__main__":

@@ -262,5 +262,5 @@ def test_interrupted_run_says_how_to_continue(capsys, monkeypatch, tmp_path):
 
     chosen = run.options("adaptive", "It measures.").parse_args(["--try-out"])
     case = matrix.Case("H150", "sort", "index", 1, 0)
-    assert run.carry_out("adaptive", chosen, [case], None, stopped, None) == 130
+    assert run.run_matrix("adaptive", chosen, [case], None, stopped, None) == 130
     assert "run the same command to continue" in capsys.readouterr().err

@@ -33,7 +33,7 @@ def test_distribution_weighs_samples(tmp_path):
     assert found == {"stage": "large", "task_ms": {"p10": 1.0, "p50": 1.0, "p90": 1.0, "p99": 2.0}}
 
 
-def test_page_shows_ratios_errors_and_missing_measurements(monkeypatch, tmp_path):
+def test_page_shows_ratios_errors_and_missing_measurements():
     ours = {"application": "kmeans", "peer": "Pellucid f64", "rows": 1_000_000}
     found = {"memory_bytes_per_s": 16e9, "check": 1.0, "command": "pellucid iterate kmeans"}
     lines = [
@@ -54,10 +54,7 @@ def test_page_shows_ratios_errors_and_missing_measurements(monkeypatch, tmp_path
         ),
         line({"experiment": "floors"}, ns={"task with work/threads/1": [260, 250, 270], "the work alone": [247, 245, 250]}),
     ]
-    monkeypatch.setattr(results, "load", lambda suite: lines)
-    monkeypatch.setattr(table, "PAGE", tmp_path / "page.md")
-    table.main()
-    page = (tmp_path / "page.md").read_text()
+    page = table.page(table.newest(lines))
     assert "| Pellucid f64 | 0.0110 | 0.0100 0.0120 |  | 1.10 | 1 | 0.0 |" in page
     assert "| scikit-learn | 0.5000 |  | 45.5 |" in page and "| Spark MLlib | out of memory |" in page
     assert "| kmeans | 4 | Spark MLlib | 0.2000 | 1,000 | 1.00, 2.00, 3.00, 4.00 | 25.0% |" in page
