@@ -5,7 +5,7 @@ import re
 import duckdb
 import pytest
 
-from harness import binary
+from harness import binary, traces
 from harness.sql import breadth, oracle
 
 # Tables `t` (three files of several row groups), `u`, `v` (keys that all exist in t) and an empty `e`.
@@ -262,6 +262,22 @@ def test_operators_that_need_one_partition_get_all_rows(tmp_path, variant):
     got = [r.rows[0] for r in breadth.results(statements, *breadth.VARIANTS[variant])]
     expected = [[count, largest if largest is not None else found[1]] for (count, largest), found in zip(below.values(), got, strict=True)]
     assert got == expected
+
+
+def test_limit_stops_reading(tmp_path):
+    table = tmp_path / "numbers.parquet"
+    duckdb.sql(f"COPY (SELECT range AS n FROM range(4000000)) TO '{table}' (ROW_GROUP_SIZE 100000)")
+
+    def bytes_read(query: str) -> int:
+        trace = tmp_path / "trace"
+        # One core: others would start on more partitions before the first rows arrive.
+        binary.sql(query, None, "--cores", "1", "--partitions", "40", "--trace", trace).check()
+        parts = [line for line in traces.lines(trace) if line["t"] == "monotask"]
+        return sum(part.get("cached_bytes", 0) + (part["bytes"] if part["phase"] == "read" else 0) for part in parts)
+
+    whole = bytes_read(f"SELECT sum(n) FROM '{table}'")
+    few = bytes_read(f"SELECT n FROM '{table}' WHERE n % 2 = 0 LIMIT 3")
+    assert whole > table.stat().st_size * 0.9 and few < whole / 4, (few, whole, table.stat().st_size)
 
 
 def test_explain_analyze_shows_numbers_of_each_stage(tables):
