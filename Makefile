@@ -1,5 +1,5 @@
 # Tasks for developers. Requires cargo, cc, cmake and Python 3.11 or later; tasks that involve Spark also
-# require Java 17 and Maven. Everything else is installed on demand.
+# require Java 17 and Maven; the check of the page's scripts requires npm. Everything else is installed on demand.
 
 # The build folder: $CARGO_TARGET_DIR if set; else ~/.cache/pellucid/target if it exists, so that a
 # fresh clone does not compile DataFusion again; else target/.
@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 build := cargo build --release --locked --workspace
 all := --features pellucid-cli/all
 
-.PHONY: help demo deny plugin requirements test test-full test-storage test-spark lint bench bench-iterate bench-storage bench-spark bench-adaptive bench-onetwo backtest
+.PHONY: help demo deny plugin requirements test test-full test-storage test-spark lint page-types bench bench-iterate bench-storage bench-spark bench-adaptive bench-onetwo backtest
 
 help:
 	@echo 'make demo            build, generate data, run three queries and explain them'
@@ -89,7 +89,7 @@ deny: $(cargo_deny)/bin/cargo-deny .venv/tests.installed
 	.venv/bin/python tests/deny.py $<
 
 lint:
-	@tests/run format clippy environment lint workspace deny
+	@tests/run format clippy environment lint page workspace deny
 
 bench: .venv/bench.installed
 	$(build) $(all) --bins --examples
@@ -133,6 +133,14 @@ bench-onetwo: .venv/bench.installed plugin
 .venv/%.installed: requirements/%.txt | .venv/bin/python
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	touch $@
+
+# The type checker of the page's scripts; package-lock.json holds its hash.
+requirements/page/node_modules/installed: requirements/page/package-lock.json
+	cd requirements/page && npm ci --silent --no-audit --no-fund --ignore-scripts
+	touch $@
+
+page-types: requirements/page/node_modules/installed
+	requirements/page/node_modules/.bin/tsc --project crates/report/src/html
 
 # Renews the locked versions and hashes of Python packages after a change to requirements/*.in.
 requirements: | .venv/bin/python

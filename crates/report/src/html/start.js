@@ -31,7 +31,7 @@ function theme(changed) {
     document.documentElement.dataset.theme = value;
     changed();
   };
-  const inputs = [...document.querySelectorAll("input[name=theme]")];
+  const inputs = /** @type {HTMLInputElement[]} */ ([...document.querySelectorAll("input[name=theme]")]);
   let saved = null;
   try { saved = localStorage.getItem("pellucid-theme"); } catch { /* Browsers may deny storage to local files. */ }
   for (const input of inputs) {

@@ -32,7 +32,7 @@ function table(caption, columns, rows, sorted) {
     const { value } = columns[name], sign = descending ? -1 : 1;
     rows.sort((a, b) => {
       const [x, y] = [value(a), value(b)], missing = (v) => v === null || v === undefined;
-      if (missing(x) || missing(y)) return missing(x) - missing(y);
+      if (missing(x) || missing(y)) return Number(missing(x)) - Number(missing(y));
       return sign * (typeof x === "string" ? x.localeCompare(y) : x - y);
     });
     for (const [other, head] of Object.entries(heads)) {

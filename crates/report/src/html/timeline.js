@@ -161,7 +161,7 @@ class TimelineView {
       earlier: () => this.move(-0.25), later: () => this.move(0.25), in: () => this.zoom(2), out: () => this.zoom(0.5),
       whole: () => { this.lanes.highlighted = null; this.show(0, this.timeline.length_ns); },
     };
-    for (const button of document.querySelectorAll(".buttons [data-do]")) {
+    for (const button of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".buttons [data-do]"))) {
       button.addEventListener("click", actions[button.dataset.do]);
     }
     canvas.addEventListener("keydown", (event) => this.key(event, actions));
@@ -231,7 +231,10 @@ class TimelineView {
     this.draw();
   }
 
-  /** Returns the lines of the readout for a place. */
+  /**
+   * Returns the lines of the readout for a place.
+   * @param {{ ns: number, lane?: any, activity?: any, span?: any }} place
+   */
   readout({ ns, lane, activity, span }) {
     const line = (...parts) => element("div", {}, ...parts);
     if (span) {

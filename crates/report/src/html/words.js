@@ -77,6 +77,7 @@ function element(name, attributes = {}, ...children) {
   return created;
 }
 
+/** @type {(id: string) => any} */
 const byId = (id) => document.getElementById(id);
 
 /** Returns the smallest of 1, 2 and 5 times a power of ten that is at least `min`. */
