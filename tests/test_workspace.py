@@ -132,6 +132,16 @@ def test_source_folders_stay_small():
     assert found == FLAT, f"at most {structure.FOLDER_FILES} source files in a folder: split new ones, and remove from FLAT those that are split"
 
 
+def test_python_folders_import_only_those_below():
+    below = {"lab": {"lab"}, "harness": {"lab", "harness"}, "bench": {"lab", "harness", "bench"}}
+    for file, imported in structure.python_imports(structure.sources()).items():
+        allowed = below.get(file.partition("/")[0])
+        wrong = {name for name in imported if allowed and name.partition("/")[0] not in allowed}
+        assert not wrong, f"{file} imports {sorted(wrong)}"
+        # Fixtures are in conftest.py; helpers of several tests are in harness/.
+        assert not any("/test_" in name for name in imported), f"{file} imports a test"
+
+
 def test_structure_finds_planted_circles(tmp_path, monkeypatch):
     files = {
         "a/src/lib.rs": "mod one;\nmod two;\nmod three;\npub use two::Two;\nuse one::One;",
