@@ -79,7 +79,7 @@ def main() -> None:
                 text = oracle.text_for_pellucid(benchmark, number)
                 for what, statement in [("run", text), ("planned", f"EXPLAIN {text}")]:
                     case = {"benchmark": benchmark, "query": number, "what": what, "scale": chosen.scale}
-                    if any(line["case"] == case and line["runs"] >= chosen.runs for line in results.made(SUITE, by)):
+                    if results.done(SUITE, case, chosen.runs, by):
                         continue
                     query = Path(folder) / "query.sql"
                     query.write_text(statement)

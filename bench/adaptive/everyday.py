@@ -8,9 +8,7 @@ the table of docs/spark-plugin.md: medians of the newest measured jar.
     python -m bench.adaptive.everyday --table       # only prints the table
 """
 
-import argparse
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,8 +16,8 @@ from pathlib import Path
 
 from bench.adaptive.run import JAR, PLUGIN, run_spark, version
 from bench.adaptive.shapes import SHAPES
-from bench.common import results
-from bench.common.runner import say
+from bench.common import results, runner
+from bench.common.runner import TimeLimit, carry_out, say
 from harness import spark
 
 SUITE = "everyday"
@@ -77,27 +75,33 @@ def about(lines: list[dict]) -> str:
 
 def main() -> int:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m bench.adaptive.everyday", description=__doc__.split("\n")[0])
+    parser = runner.options("adaptive.everyday", __doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--table", action="store_true", help="print the table; measure nothing")
     chosen = parser.parse_args()
-    if not chosen.table:
-        if why_not := spark.missing() or (None if JAR.exists() else f"{JAR} does not exist; run make plugin"):
-            say(f"{SUITE}: {why_not}")
-            return 1
-        done = [line["case"] for line in results.load(SUITE) if line["build"] == version()]
-        wanted = [{"setting": setting, "repeat": repeat} for repeat in range(chosen.repeats) for setting in SETTINGS]
-        try:
-            for case in (case for case in wanted if case not in done):
-                found = measure(case["setting"])
-                results.append(SUITE, case, found, by=version())
-                say(f"{case['setting']} {case['repeat']}: " + ", ".join(f"{ms / 1000:.2f}" for ms in found["ms"].values()))
-        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-            say(f"{SUITE}: {error}")
-            return 1
-        except KeyboardInterrupt:
-            say("stopped; run the same command to continue")
-            return 130
+    if chosen.table:
+        return show()
+    if why_not := spark.missing() or (None if JAR.exists() else f"{JAR} does not exist; run make plugin"):
+        say(f"{SUITE}: {why_not}")
+        return 1
+    return carry_out(SUITE, lambda: run(chosen.repeats, chosen.time_limit), show)
+
+
+def run(repeats: int, limit_s: float) -> None:
+    """Measures the missing runs until another might exceed the time limit."""
+    done, limit = [line["case"] for line in results.made(SUITE, version())], TimeLimit(limit_s)
+    wanted = [{"setting": setting, "repeat": repeat} for repeat in range(repeats) for setting in SETTINGS]
+    for case in (case for case in wanted if case not in done):
+        if not limit.admits():
+            return
+        with limit.case():
+            found = measure(case["setting"])
+        results.append(SUITE, case, found, by=version())
+        say(f"{case['setting']} {case['repeat']}: " + ", ".join(f"{ms / 1000:.2f}" for ms in found["ms"].values()))
+
+
+def show() -> int:
+    """Prints the table."""
     lines = newest(results.load(SUITE))
     if not lines:
         say(f"{SUITE}: nothing is measured yet; run without --table")

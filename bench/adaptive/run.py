@@ -234,8 +234,7 @@ def answer(case: Case, folder: Path) -> str:
 
 def missing(wanted: list[Case]) -> list[Case]:
     """Returns the cases without a line of this jar."""
-    by = version()
-    done = [line["case"] for line in results.load(SUITE) if line["build"] == by]
+    done = [line["case"] for line in results.made(SUITE, version())]
     return [case for case in wanted if asdict(case) not in done]
 
 

@@ -71,9 +71,9 @@ def made(suite: str, by: str) -> list[dict]:
     return [line for line in load(suite) if line["build"] == by and line["at"] >= since]
 
 
-def done(suite: str, case: dict, runs: int = 1) -> bool:
-    """Returns whether this build has a line for the case with at least `runs` runs."""
-    return any(line["case"] == case and line.get("runs", 1) >= runs for line in made(suite, build()))
+def done(suite: str, case: dict, runs: int = 1, by: str | None = None) -> bool:
+    """Returns whether a build, by default this one, has a line for the case with at least `runs` runs."""
+    return any(line["case"] == case and line.get("runs", 1) >= runs for line in made(suite, by or build()))
 
 
 def append(suite: str, case: dict, found: dict, by: str | None = None) -> None:

@@ -31,7 +31,7 @@ def run(say, max_runs: int | None = None) -> None:
     by = results.fingerprint([binary(), maker])
     runs = min(RUNS, max_runs or RUNS)
     cases = [{"ask": f"whatif {question}".strip()} for question in QUESTIONS] + [{"ask": "report"}]
-    lacking = [case for case in cases if not any(line["case"] == case and line["runs"] >= runs for line in results.made(SUITE, by))]
+    lacking = [case for case in cases if not results.done(SUITE, case, runs, by)]
     if not lacking:
         return
     with tempfile.TemporaryDirectory() as folder:

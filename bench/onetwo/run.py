@@ -167,8 +167,7 @@ def measure(hardware: Rig, case: Case, kept: Path | None) -> dict:
 
 def missing(wanted: list[Case]) -> list[Case]:
     """Returns the cases without a line of this jar; stock Spark is measured again with each jar."""
-    by = version()
-    done = [line["case"] for line in results.load(SUITE) if line["build"] == by and (LOGS / line["log"]).exists()]
+    done = [line["case"] for line in results.made(SUITE, version()) if (LOGS / line["log"]).exists()]
     return [case for case in wanted if asdict(case) not in done]
 
 

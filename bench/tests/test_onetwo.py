@@ -38,7 +38,7 @@ def line(job: str, disk: str, setting: str, repeat: int, s: float, build: str = 
     stage = {"s": s, "core_s": 1.0, "disk_bytes": [100e6 / count] * count}
     drive = {"busy_ns": s * 5e8, "read_bytes": 100e6 / count, "write_bytes": 0}
     return {
-        "case": {"disk": disk, "job": job, "setting": setting, "bytes": 1, "repeat": repeat}, "build": build, "machine": "m", "spark": "4.3.0",
+        "case": {"disk": disk, "job": job, "setting": setting, "bytes": 1, "repeat": repeat}, "build": build, "at": "", "machine": "m", "spark": "4.3.0",
         "others_cores": 0.3 if repeat else 0.0, "ms": s * 1e3, "stages": [stage], "drives": [drive] * count, "cores": 2,
         "calibration": [50e6] * count, "label": "emulated H150R (measured 50MB/s), ext4", "log": f"{job}-{disk}-{setting}-{repeat}",
     }  # fmt: skip
