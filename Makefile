@@ -75,7 +75,7 @@ $(CARGO_TARGET_DIR)/release/pellucid-spark.jar: spark-plugin/target/pellucid-spa
 	mkdir -p $(@D) && cp $< $@
 
 # Maven downloads the dependencies, with their checksums verified, and runs the core's tests.
-spark-plugin/target/pellucid-spark.jar: spark-plugin/pom.xml $(shell find spark-plugin/src -name '*.java')
+spark-plugin/target/pellucid-spark.jar: spark-plugin/pom.xml $(shell find spark-plugin/src -type f)
 	cd spark-plugin && mvn -q -B --strict-checksums package
 	touch $@
 

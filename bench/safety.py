@@ -19,8 +19,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import results, stats, strangers
+from bench import strangers
+from bench.common import results, stats
 from bench.iterate import data as inputs
+from harness import binary
 from lab import cache
 
 SUITE = "safety"

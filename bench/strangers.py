@@ -7,6 +7,7 @@ a job that the strangers do not reach is the baseline of one that they reach.
 """
 
 import collections
+import contextlib
 import heapq
 import multiprocessing
 import os

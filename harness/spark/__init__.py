@@ -16,10 +16,9 @@ from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 
-ROOT = Path(__file__).resolve().parent.parent
-LOCKS = ROOT / "requirements"
+from harness.binary import ROOT
 
-VERSIONS = ("3.5", "4", "4.0")
+LOCKS = ROOT / "requirements"
 
 # Compiling hundreds of small statements would take longer than running them.
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
@@ -28,7 +27,7 @@ SMALL = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "f
 def versions() -> dict[str, str]:
     """Returns the locked version of PySpark for each of the versions 3.5, 4.0 and 4."""
     locked = {path.stem.removeprefix("spark-"): path.read_text() for path in sorted(LOCKS.glob("spark-*.txt"))}
-    return {name: re.search(r"^pyspark==(\S+)", text, re.MULTILINE)[1] for name, text in locked.items()}
+    return {name: re.findall(r"^pyspark==(\S+)", text, re.MULTILINE)[0] for name, text in locked.items()}
 
 
 def missing() -> str | None:

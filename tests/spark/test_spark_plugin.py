@@ -316,6 +316,7 @@ def test_executors_exit_when_the_driver_is_killed(few, tmp_path, mode):
 FAULTS = ("init", "onTaskStart", "onTaskCompletion", "onTaskSucceeded", "onTaskFailed", "shutdown", "read", "write", "core", "disk",
           "disks", "force", "message", "driver.init", "driver.listener", "driver.receive")  # fmt: skip
 
+
 def small(data: Path, folder: Path) -> Path:
     """Copies the rows, and 20 of the one-row files."""
     shutil.copytree(data / "rows", folder / "rows")

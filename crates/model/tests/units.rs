@@ -1,5 +1,5 @@
 //! Checks the text of quantities against `units.tsv`, which also tests the page's JavaScript
-//! (`tests/test_units.py`).
+//! (`tests/trace/test_units.py`).
 
 use pellucid_model::units;
 

@@ -1,12 +1,10 @@
 """The page's JavaScript formats quantities as the terminal does: one table of cases tests both."""
 
-from pathlib import Path
-
 import pytest
 
-from tests import browser
+from harness import browser
+from harness.binary import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 CASES = ROOT / "crates/model/tests/units.tsv"
 WORDS = ROOT / "crates/report/src/html/words.js"
 FUNCTIONS = {"time": "timeText", "size": "sizeText", "percent": "percentText", "used": "useText", "grouped": "countText"}
