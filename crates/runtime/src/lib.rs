@@ -11,6 +11,9 @@
 //! [`Job::wait`] for the end. [`File`] reads byte ranges and [`Output`] writes whole files, in monotasks of
 //! their disk.
 //!
+//! `drive` has the threads and the driver that feeds them, `io` the monotasks that move bytes, and `platform`
+//! the counters of the system.
+//!
 //! A closure must not use two resources: time that a core waits for a device would be recorded as
 //! computing. [`File::residency`] tells which bytes a core can read without such a wait.
 
@@ -18,47 +21,29 @@
 // A list of one range is intended here, not its elements.
 #![allow(clippy::single_range_in_vec_init)]
 
-mod buffer;
-mod chunks;
-mod driver;
-mod entry;
-mod file;
+mod context;
+mod drive;
+mod io;
 mod job;
 mod multitask;
-mod output;
-mod pacer;
 mod platform;
 mod quota;
-mod ranges;
-mod residency;
 mod resource;
 mod runtime;
-mod sampler;
-mod worker;
+mod samples;
+mod state;
 
-pub use file::{File, Segment, slice};
-pub use job::{Job, JobError, Progress};
-pub use multitask::{Context, Done, Monotask, Multitask};
-pub use output::Output;
-pub use pacer::Pacer;
+pub use context::{Cancelled, Context};
+pub use io::file::{File, Segment, slice};
+pub use io::output::Output;
+pub use io::pacer::Pacer;
+pub use io::residency::Residency;
+pub use job::Job;
+pub use multitask::{Done, Monotask, Multitask};
 pub use pellucid_scheduler::Phase;
-pub use residency::Residency;
 pub use resource::ResourceHandle;
 pub use runtime::{IoMode, Options, Runtime};
+pub use state::{JobError, Progress};
 
 /// The error type of closures, plans and the runtime itself.
 pub type Error = pellucid_trace::guard::Error;
-
-/// The error of a monotask that stops because its job was cancelled.
-///
-/// It is never the cause of a failed job: the job reports [`JobError::Cancelled`] or its first failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cancelled;
-
-impl std::fmt::Display for Cancelled {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("cancelled")
-    }
-}
-
-impl std::error::Error for Cancelled {}

@@ -4,11 +4,9 @@
 //! the page cache, the row groups that a finished build side has not pruned). Closures run without any lock
 //! of the runtime and may call it.
 
-use std::sync::Arc;
-
 use pellucid_scheduler::Phase;
 
-use crate::job::JobInner;
+use crate::context::Context;
 use crate::{Error, ResourceHandle};
 
 /// A stage's work on one partition.
@@ -92,17 +90,4 @@ pub struct Done {
     /// More monotasks of the same multitask. Their indices continue those of the planned ones. The
     /// monotask that returns them counts as ended in their `after`.
     pub then: Vec<Monotask>,
-}
-
-/// The context of a running monotask.
-pub struct Context {
-    pub(crate) job: Arc<JobInner>,
-}
-
-impl Context {
-    /// Returns true once the job was cancelled, failed or ended early. A long-running monotask must check
-    /// it at least every 50 ms and return [`crate::Cancelled`].
-    pub fn is_cancelled(&self) -> bool {
-        self.job.is_stopped()
-    }
 }

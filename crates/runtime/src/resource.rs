@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use pellucid_scheduler::ResourceId;
 
-use crate::chunks::ChunkSize;
-use crate::pacer::Pacer;
+use crate::io::chunks::ChunkSize;
+use crate::io::pacer::Pacer;
 use crate::platform::DeviceBytes;
 
 /// A resource for which monotasks can be queued; cheap to clone.

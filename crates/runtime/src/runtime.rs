@@ -12,14 +12,16 @@ use pellucid_scheduler::controller::GAIN;
 use pellucid_scheduler::{Concurrency, ResourceSpec};
 use pellucid_trace::{Recorder, kind};
 
-use crate::chunks::ChunkSize;
-use crate::driver::{Live, Shared};
-use crate::file::{File, Version};
-use crate::job::{Ending, JobInner};
-use crate::pacer::Pacer;
+use crate::drive::driver::{Live, Shared};
+use crate::drive::sampler;
+use crate::drive::worker;
+use crate::io::chunks::ChunkSize;
+use crate::io::file::{File, Version};
+use crate::io::pacer::Pacer;
 use crate::platform::{self, Device};
 use crate::resource::{DeviceCounters, Info};
-use crate::{Error, Job, ResourceHandle, quota, sampler, worker};
+use crate::state::{Ending, JobInner};
+use crate::{Error, Job, ResourceHandle, quota};
 
 /// Initial adaptive concurrency.
 const ADAPTIVE_MIN: u32 = 2;

@@ -61,7 +61,7 @@ pub(crate) fn mincore_pages(file: &fs::File, range: &Range<u64>) -> io::Result<R
         return Ok(None);
     }
     let page = page_bytes();
-    let whole = crate::ranges::align(range, page);
+    let whole = crate::io::ranges::align(range, page);
     let (Ok(len), Ok(offset)) =
         (usize::try_from(whole.end - whole.start), libc::off_t::try_from(whole.start))
     else {

@@ -22,11 +22,12 @@ use pellucid_scheduler::{
 use pellucid_trace as trace;
 use pellucid_trace::guard::{drop_guarded, guarded};
 
-use crate::buffer::Pool;
-use crate::entry::{Entry, Slot, Ticket, take_apart};
-use crate::job::{Ending, JobInner};
+use crate::drive::entry::{Entry, Slot, Ticket, take_apart};
+use crate::drive::worker;
+use crate::io::buffer::Pool;
 use crate::resource::Info;
-use crate::{Error, Multitask, ResourceHandle, worker};
+use crate::state::{Ending, JobInner};
+use crate::{Error, Multitask, ResourceHandle};
 
 /// The state that the runtime, its threads and its jobs share.
 pub(crate) struct Shared {

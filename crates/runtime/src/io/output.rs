@@ -16,7 +16,7 @@ use bytes::Bytes;
 use pellucid_scheduler::Phase;
 use pellucid_trace::whole::{self, WholeFile};
 
-use crate::chunks::Chunks;
+use crate::io::chunks::Chunks;
 use crate::{Done, Error, Monotask, ResourceHandle, Runtime, platform};
 
 /// A file that is being written and appears when it is published.

@@ -16,7 +16,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::{platform, ranges};
+use crate::io::ranges;
+use crate::platform;
 
 /// Ranges are not halved below this.
 const PIECE_BYTES: u64 = 128 << 10;

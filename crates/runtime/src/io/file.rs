@@ -16,10 +16,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pellucid_scheduler::Phase;
 
-use crate::buffer::Pool;
-use crate::chunks::{BLOCK_BYTES, Chunks};
-use crate::residency::{InFlight, Residency, probe};
-use crate::{Done, Error, IoMode, Monotask, ResourceHandle, platform, ranges};
+use crate::io::buffer::Pool;
+use crate::io::chunks::{BLOCK_BYTES, Chunks};
+use crate::io::ranges;
+use crate::io::residency::{InFlight, Residency, probe};
+use crate::{Done, Error, IoMode, Monotask, ResourceHandle, platform};
 
 /// Maximum size of a shared buffer: a multiple of huge pages, and a limit of the memory that a small slice
 /// keeps alive.

@@ -117,10 +117,8 @@ pub(crate) fn wait(deadline: Instant, context: &Context) -> Result<(), Cancelled
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::job::JobInner;
+    use crate::state::JobInner;
 
     const MIB: u64 = 1 << 20;
 
@@ -129,7 +127,7 @@ mod tests {
     fn wait_ends_when_job_is_cancelled() {
         let recorder = pellucid_trace::Recorder::start(Default::default()).expect("in memory");
         let job = JobInner::new(pellucid_scheduler::JobId(0), "waits", recorder, None, &[]);
-        let context = Context { job: Arc::clone(&job) };
+        let context = job.context();
         let waits = std::thread::spawn(move || Pacer::new(1).pace(MIB, &context));
         job.set_stopped();
         assert_eq!(waits.join().expect("no panic"), Err(Cancelled));

@@ -9,8 +9,8 @@ use std::time::Instant;
 use pellucid_scheduler::{MonotaskId, MonotaskSpec, Phase};
 use pellucid_trace as trace;
 
-use crate::job::JobInner;
 use crate::multitask::Run;
+use crate::state::JobInner;
 use crate::{Error, Monotask, Multitask};
 
 /// A monotask that the scheduler has started and that waits for a thread.

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::pacer;
+use crate::io::pacer;
 use crate::{Cancelled, Context, Error, ResourceHandle};
 
 const MAX_BYTES: u64 = 1 << 20;

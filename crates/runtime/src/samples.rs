@@ -1,27 +1,24 @@
 //! Samples the machine's own counters while jobs run.
 //!
-//! The samples validate the rest of a trace, and show what other processes used. One thread of the runtime
-//! reads the counters every 200 ms for all jobs. Each job records the differences from its previous sample,
+//! The samples validate the rest of a trace, and show what other processes used. Each job records the differences from its previous sample,
 //! the last time when it ends.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pellucid_trace as trace;
 
 use crate::ResourceHandle;
-use crate::driver::Shared;
-use crate::job::JobInner;
 use crate::platform::{self, DeviceBytes};
+use crate::state::JobInner;
 
-const INTERVAL: Duration = Duration::from_millis(200);
 /// Minimum length of a job's last interval. The machine counts core time in steps of 10 ms, so shorter
 /// intervals are imprecise.
 const LAST_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
 /// The counters at one instant; `moved` is indexed by the scheduler's resource id.
 #[derive(Debug, Clone, PartialEq)]
-struct Counters {
+pub(crate) struct Counters {
     at: Instant,
     busy_ns: Option<u64>,
     own_busy_ns: Option<u64>,
@@ -41,7 +38,7 @@ struct SamplingState {
 }
 
 impl Counters {
-    fn read(resources: &[ResourceHandle]) -> Counters {
+    pub fn read(resources: &[ResourceHandle]) -> Counters {
         Counters {
             at: Instant::now(),
             busy_ns: platform::machine_busy_ns(),
@@ -88,7 +85,8 @@ impl Counters {
 }
 
 impl Sampling {
-    fn sample(&self, job: &JobInner, now: &Counters, resources: &[ResourceHandle]) {
+    /// Records the differences from the previous sample, unless the job has ended.
+    pub fn sample(&self, job: &JobInner, now: &Counters, resources: &[ResourceHandle]) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.ended {
             state.record(job, now.clone(), resources);
@@ -125,46 +123,14 @@ impl SamplingState {
     }
 }
 
-/// Starts the sampler thread.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<()> {
-    let of = Arc::clone(shared);
-    let thread = std::thread::Builder::new().name("sampler".to_string()).spawn(move || run(&of))?;
-    shared.lock().threads.push(thread);
-    Ok(())
-}
-
-fn run(shared: &Shared) {
-    let mut state = shared.lock();
-    loop {
-        state = shared
-            .sampler
-            .wait_while(state, |s| s.jobs.is_empty() && !s.closing)
-            .unwrap_or_else(PoisonError::into_inner);
-        if state.closing {
-            return;
-        }
-        let jobs: Vec<Arc<JobInner>> = state.jobs.values().map(|l| Arc::clone(&l.job)).collect();
-        let resources: Vec<_> = state.lanes.iter().map(|l| l.resource.clone()).collect();
-        drop(state);
-        let now = Counters::read(&resources);
-        for job in &jobs {
-            job.sampling.sample(job, &now, &resources);
-        }
-        drop(jobs);
-        state = shared
-            .sampler
-            .wait_timeout_while(shared.lock(), INTERVAL, |s| !s.closing)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use pellucid_scheduler::{JobId, ResourceId};
 
     use super::*;
-    use crate::chunks::ChunkSize;
+    use crate::io::chunks::ChunkSize;
     use crate::resource::{DeviceCounters, Info};
 
     fn resource(id: u32, kind: &'static str) -> ResourceHandle {

@@ -11,11 +11,11 @@ use pellucid_scheduler::{Completion, MonotaskId};
 use pellucid_trace as trace;
 use pellucid_trace::guard::{drop_guarded, guarded};
 
-use crate::driver::{Shared, State};
-use crate::entry::{Ticket, take_apart};
-use crate::job::{Ending, JobInner};
+use crate::drive::driver::{Shared, State};
+use crate::drive::entry::{Ticket, take_apart};
 use crate::platform::{self, DeviceBytes};
-use crate::{Context, Done, Error, ResourceHandle};
+use crate::state::{Ending, JobInner};
+use crate::{Done, Error, ResourceHandle};
 
 /// Stack size. Queries may nest thousands of operators, and unused stack costs only address space.
 const STACK_BYTES: usize = 256 << 20;
@@ -87,7 +87,7 @@ fn run<'a>(shared: &'a Arc<Shared>, resource: &ResourceHandle, ticket: Ticket) -
         state.scheduler.fail(shared.now(), id);
         return state;
     }
-    let context = Context { job: Arc::clone(&job) };
+    let context = job.context();
     let on_disk = resource.kind() == trace::kind::DISK;
     let (result, measured) = measure(on_disk, || guarded(|| run(&context)));
     let stopped = job.is_stopped();
