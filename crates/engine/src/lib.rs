@@ -1,6 +1,6 @@
 //! SQL over files, executed as monotasks: DataFusion plans, Pellucid executes.
 //!
-//! DataFusion plans a query. The plan is cut into stages at its exchanges ([`cut`]), and
+//! DataFusion plans a query. The plan is cut into stages at its exchanges ([`plan::cut`]), and
 //! [`pellucid_runtime`] runs each stage as multitasks, and each multitask as monotasks that use
 //! one resource each ([`execute`]). The query's trace records all of them.
 //!
@@ -13,37 +13,22 @@
 //! # Ok::<(), pellucid_engine::EngineError>(())
 //! ```
 //!
+//! A statement goes through the folders in this order: [`sql`] (its text), [`tables`] (the files that it
+//! names), [`plan`] (its stages), [`scan`] (the bytes that they read), [`execute`]. [`stores`] counts the
+//! requests of all of them; [`query`] calls them one after the other.
+//!
 //! Only this crate names DataFusion. Its own threads are two that plan, one for each query, and one
 //! that parses while a text is split into statements.
 
-mod cut;
-mod dynamic_filter;
 mod error;
-mod exchange;
 mod execute;
-mod explain;
-mod formats;
-mod from_first;
-mod input;
-mod ipc;
-mod logical;
-mod nesting;
-mod output;
-mod parquet;
-mod paths;
-mod prune;
-mod pushdown;
+mod plan;
 mod query;
 mod scan;
 mod session;
-mod sink;
-mod stack;
-mod stage;
-mod statements;
+mod sql;
 mod stores;
 mod tables;
-mod text;
-mod timing;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -163,6 +148,6 @@ impl Engine {
     /// # Errors
     /// Returns an error if the text cannot be tokenized or parsed.
     pub fn split_statements(sql: &str) -> Result<Vec<String>, EngineError> {
-        statements::split(sql)
+        sql::statements::split(sql)
     }
 }

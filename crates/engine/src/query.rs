@@ -23,19 +23,23 @@ use object_store::ObjectMeta;
 use pellucid_runtime::{Job, Progress};
 use pellucid_trace::{Recorder, RecorderOptions, StageIx, Trace, TraceError};
 
-use crate::cut::{self, Node, StagePlan};
 use crate::error::panic_message;
-use crate::exchange::{Exchange, Ledger};
+use crate::execute::exchange::{Exchange, Ledger};
+use crate::execute::output::Outputs;
+use crate::execute::stage::Builder;
 use crate::execute::{Execution, ExecutionParams, JobLedger, OpenFn};
-use crate::formats::caught;
-use crate::output::Outputs;
-use crate::parquet::{Metadata, ParquetScan};
+use crate::plan::cut::{self, Node, StagePlan};
+use crate::plan::explain;
 use crate::scan::Source;
+use crate::scan::parquet::{Metadata, ParquetScan};
 use crate::session::Session;
-use crate::stack::{cannot_start, thread_builder, with_large_stack};
-use crate::stage::Builder;
+use crate::sql::logical;
+use crate::sql::stack::{cannot_start, thread_builder, with_large_stack};
 use crate::stores::{JobIo, JobStores, in_store, with_planning_job};
-use crate::{EngineError, Input, QueryResult, explain, input, logical, paths, tables};
+use crate::tables::formats::caught;
+use crate::tables::input;
+use crate::tables::paths;
+use crate::{EngineError, Input, QueryResult, tables};
 
 /// Time that a cancelled query waits for the end of its trace. Most work stops within 100 ms, except
 /// an operator that emits no batches and a store that does not answer while planning.

@@ -11,9 +11,9 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use pellucid_runtime::Runtime;
 
-use crate::input::DecodedTables;
-use crate::stack::STACK_BYTES;
+use crate::sql::stack::STACK_BYTES;
 use crate::stores::Stores;
+use crate::tables::input::DecodedTables;
 use crate::tables::{self, PathTables};
 use crate::{EngineError, EngineOptions, Input};
 
@@ -122,11 +122,11 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     let context: SessionContext = plain
         .into_state_builder()
         .with_catalog_list(catalogs)
-        .with_physical_optimizer_rules(crate::pushdown::rules())
+        .with_physical_optimizer_rules(crate::plan::pushdown::rules())
         .build()
         .into();
     let state = context.state_weak_ref();
-    crate::formats::register(&context)?;
+    crate::tables::formats::register(&context)?;
     // Set only here, so this cannot fail.
     let _ = paths.session.set(Box::new(move || state.upgrade().map(|s| s.read().clone())));
     Ok(context)

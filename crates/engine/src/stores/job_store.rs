@@ -21,7 +21,7 @@ use url::Url;
 
 use super::job_io::JobIo;
 use super::registry::Stores;
-use crate::output::Outputs;
+use crate::execute::output::Outputs;
 
 /// The store registry of one job.
 pub(crate) struct JobStores {

@@ -4,8 +4,9 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 
+use crate::EngineError;
+use crate::sql::statements;
 use crate::tables::{self, StandIn};
-use crate::{EngineError, statements};
 
 /// Plans a statement. A table name that is not registered may match a registered one in another
 /// case, or name a folder.

@@ -21,14 +21,14 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::union::UnionExec;
 
-use crate::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};
-use crate::dynamic_filter::KeyFilter;
-use crate::exchange::{Exchange, ExchangeExec, Ledger};
-use crate::parquet::{self, Division, Metadata, ParquetScan};
+use crate::execute::exchange::{Exchange, ExchangeExec, Ledger};
+use crate::execute::timing::{Part, TimedExec};
+use crate::plan::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};
+use crate::scan::dynamic_filter::KeyFilter;
+use crate::scan::parquet::{self, Division, Metadata, ParquetScan};
+use crate::scan::text;
 use crate::scan::{Scan, Source};
 use crate::stores::{JobIo, in_store};
-use crate::text;
-use crate::timing::{Part, TimedExec};
 
 /// Scans that a multitask reads, each with the index of the scan's own multitask.
 pub(crate) type Reads = Vec<(Arc<Scan>, usize)>;

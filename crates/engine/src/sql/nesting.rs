@@ -2,14 +2,14 @@
 //!
 //! `a + a + …` and `SELECT … UNION ALL SELECT …` parse to trees with one level for each operator. The
 //! parser builds them in a loop, but much of DataFusion prints, compares and drops them recursively. The
-//! stacks of [`crate::stack`] suffice for [`MAX_OPERATORS`]; without a limit, a longer chain would
+//! stacks of [`crate::sql::stack`] suffice for [`MAX_OPERATORS`]; without a limit, a longer chain would
 //! overflow them and abort the process. Parentheses have a limit of their own, in the parser.
 
 use datafusion::common::DataFusionError;
 use datafusion::sql::sqlparser::dialect::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use crate::from_first::keyword;
+use crate::sql::from_first::keyword;
 
 /// Maximum number of operators that may nest into each other. Planning time grows with its square.
 const MAX_OPERATORS: usize = 10_000;

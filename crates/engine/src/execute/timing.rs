@@ -23,7 +23,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::{Stream, StreamExt};
 
 use crate::error::panic_message;
-use crate::exchange::{Ledger, stopped};
+use crate::execute::exchange::{Ledger, stopped};
 
 /// A part of a compute monotask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

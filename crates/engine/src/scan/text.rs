@@ -21,8 +21,8 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion_datasource_lookahead::END_SCAN_LOOKAHEAD;
 use object_store::path::Path;
 
-use crate::cut::Node;
-use crate::parquet::Division;
+use crate::plan::cut::Node;
+use crate::scan::parquet::Division;
 use crate::scan::{Need, Scan, ScanTask, Source, merge};
 
 /// The look-ahead of DataFusion's boundary-aligned streams, which it does not re-export.

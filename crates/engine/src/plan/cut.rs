@@ -2,7 +2,7 @@
 //!
 //! The plan is cut where rows move between partitions: at a repartitioning, a merge of partitions
 //! into one, the collected build side of a join, and a scalar subquery. The stage below a cut puts its
-//! output into an [`Exchange`](crate::exchange::Exchange), which a leaf of the stage above reads.
+//! output into an [`Exchange`](crate::execute::exchange::Exchange), which a leaf of the stage above reads.
 //! Round-robin repartitionings are dropped, since the input of a stage determines its number of
 //! multitasks.
 //!

@@ -25,7 +25,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::cut::Node;
+use crate::plan::cut::Node;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 

@@ -22,7 +22,7 @@ use datafusion::logical_expr::{Accumulator, ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
 
-use crate::cut::JoinFilter;
+use crate::plan::cut::JoinFilter;
 
 /// Maximum number of bits in a bitmap (16 MiB).
 const MAX_BITS: u64 = 1 << 27;

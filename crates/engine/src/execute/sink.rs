@@ -9,9 +9,9 @@ use datafusion::common::Result;
 use datafusion::physical_plan::metrics::Time;
 use datafusion::physical_plan::repartition::BatchPartitioner;
 
-use crate::cut::Output;
-use crate::exchange::{Exchange, batch_bytes};
-use crate::stage::ReadyStage;
+use crate::execute::exchange::{Exchange, batch_bytes};
+use crate::execute::stage::ReadyStage;
+use crate::plan::cut::Output;
 
 /// The sink of a compute monotask's batches.
 pub(crate) enum Sink<'a> {

@@ -1,7 +1,7 @@
 //! Divides Parquet scans into multitasks and decodes their row groups and pages from memory.
 //!
 //! Row groups are pruned by their statistics and pages by the page index. The predicate includes the
-//! filters of finished build sides ([`crate::dynamic_filter`]). Filters that tighten while the stage
+//! filters of finished build sides ([`crate::scan::dynamic_filter`]). Filters that tighten while the stage
 //! runs (TopK) prune again when a multitask is admitted. DataFusion's opener then decodes from memory,
 //! with the metadata that planning read. It prunes by the same rules, so it never needs other bytes.
 //!
@@ -29,8 +29,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use pellucid_trace::guard::guarded;
 
-use crate::cut::Node;
-use crate::prune::Pruner;
+use crate::plan::cut::Node;
+use crate::scan::prune::Pruner;
 use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source, damaged};
 use crate::stores::in_store;
 

@@ -7,10 +7,10 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
 use pellucid_trace::{Phase, StageIx, Trace};
 
-use crate::cut::{Node, Output, StagePlan, key};
+use crate::execute::stage::{ReadyStage, is_split};
+use crate::plan::cut::{Node, Output, StagePlan, key};
 use crate::scan::Need;
-use crate::stage::{ReadyStage, is_split};
-use crate::text;
+use crate::scan::text;
 
 /// The names of a stage's operators, for its trace.
 pub(crate) struct Names {

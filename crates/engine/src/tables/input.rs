@@ -18,8 +18,8 @@ use datafusion::datasource::{MemTable, provider_as_source, source_as_provider};
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, TableScan};
 
-use crate::cut::Node;
-use crate::text;
+use crate::plan::cut::Node;
+use crate::scan::text;
 
 /// Size of the reads that fill the page cache.
 const READ_BYTES: usize = 1 << 20;

@@ -13,8 +13,10 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, Whitespace};
 
-use crate::stack::with_large_stack;
-use crate::{EngineError, from_first, nesting};
+use crate::EngineError;
+use crate::sql::from_first;
+use crate::sql::nesting;
+use crate::sql::stack::with_large_stack;
 
 /// Splits `sql` into its statements, without the semicolons between them and without empty ones.
 ///

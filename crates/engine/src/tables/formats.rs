@@ -30,8 +30,8 @@ use datafusion::prelude::SessionContext;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use pellucid_trace::guard::{guarded, guarded_future};
 
-use crate::ipc::{MAGIC, TAIL_BYTES};
 use crate::scan::damaged;
+use crate::scan::ipc::{MAGIC, TAIL_BYTES};
 use crate::tables;
 
 /// DataFusion's names of the formats.

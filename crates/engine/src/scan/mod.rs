@@ -2,7 +2,13 @@
 //!
 //! A scan is divided into multitasks by bytes, each with the exact byte ranges that it needs. The
 //! read monotasks load those bytes into the scan's *slots*, one per multitask, and the compute monotask
-//! decodes only from its slot. [`crate::parquet`] and [`crate::text`] find the ranges for each format.
+//! decodes only from its slot. [`crate::scan::parquet`] and [`crate::scan::text`] find the ranges for each format.
+
+pub(crate) mod dynamic_filter;
+pub(crate) mod ipc;
+pub(crate) mod parquet;
+pub(crate) mod prune;
+pub(crate) mod text;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +19,6 @@ use object_store::ObjectStore;
 use object_store::path::Path as StorePath;
 use pellucid_runtime::{Context, Done, Error, File, Monotask, Pacer, Phase, ResourceHandle, Segment, slice};
 
-use crate::ipc;
 
 /// Target decoded size of a multitask. Between 8 and 32 MiB it does not affect a warm query. A cold
 /// query ends with the computing of its last multitask, so larger multitasks would slow it down.

@@ -5,6 +5,12 @@
 //! [`Outputs`]. The last multitask of a stage fills the filters and starts the stages that wait for it.
 //! This module has no threads: everything runs in monotasks, or on the thread that ended the last one.
 
+pub(crate) mod exchange;
+pub(crate) mod output;
+pub(crate) mod sink;
+pub(crate) mod stage;
+pub(crate) mod timing;
+
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -20,17 +26,17 @@ use futures::StreamExt;
 use pellucid_runtime::{Context, Done, Error, Job, Monotask, Multitask, Phase, Runtime};
 use pellucid_trace::StageIx;
 
-use crate::cut::{Output, StagePlan};
-use crate::dynamic_filter;
-use crate::exchange::{Exchange, Ledger, stopped};
-use crate::explain;
-use crate::output::Outputs;
-use crate::parquet::Metadata;
+use crate::execute::exchange::{Exchange, Ledger, stopped};
+use crate::execute::output::Outputs;
+use crate::execute::sink::Sink;
+use crate::execute::stage::{Builder, ReadyStage};
+use crate::execute::timing::{DecoderPanic, Part, timed};
+use crate::plan::cut::{Output, StagePlan};
+use crate::plan::explain;
+use crate::scan::dynamic_filter;
+use crate::scan::parquet::Metadata;
 use crate::scan::{Need, Source, damaged};
-use crate::sink::Sink;
-use crate::stage::{Builder, ReadyStage};
 use crate::stores::JobIo;
-use crate::timing::{self, DecoderPanic, Part, timed};
 
 /// Changes of exchange memory accumulate up to this size before the scheduler is updated.
 const LEDGER_STEP_BYTES: i64 = 4 << 20;
@@ -417,7 +423,7 @@ impl Compute {
     }
 
     /// Adds the files that were being decoded to an error. A division by zero is the query's fault and
-    /// names no file; [`crate::logical::name_division`] adds the expression.
+    /// names no file; [`crate::sql::logical::name_division`] adds the expression.
     fn with_files(&self, error: DataFusionError) -> Error {
         let doing = match error.find_root() {
             DataFusionError::ArrowError(cause, _) => match cause.as_ref() {

@@ -4,6 +4,10 @@
 //! mistakes (a missing file, a pattern without a match, an empty file, an unknown extension) are
 //! reported with the path before DataFusion sees the files.
 
+pub(crate) mod formats;
+pub(crate) mod input;
+pub(crate) mod paths;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -19,8 +23,7 @@ use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use strsim::levenshtein;
 
-use crate::paths;
-use crate::text;
+use crate::scan::text;
 
 /// A table factory for `FROM 'path'`.
 #[derive(Default)]

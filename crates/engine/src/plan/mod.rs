@@ -1,0 +1,5 @@
+//! Physical plans: how they are cut into stages, and shown.
+
+pub(crate) mod cut;
+pub(crate) mod explain;
+pub(crate) mod pushdown;
