@@ -18,6 +18,7 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::parquet::file::metadata::PageIndexPolicy;
+use datafusion::sql::parser::Statement;
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use pellucid_runtime::{Job, Progress};
@@ -88,8 +89,13 @@ impl Query {
         if let Some(listings) = session.context.runtime_env().cache_manager.get_list_files_cache() {
             listings.clear();
         }
+        let mut parsed = None;
         if session.options.input != Input::Storage {
-            with_large_stack(|| load(&session, sql))?;
+            parsed = with_large_stack(|| {
+                let statement = session.parse(sql);
+                statement.as_ref().map_or(Ok(()), |statement| load(&session, statement))?;
+                Ok(Some(statement))
+            })?;
         }
         let (tracing, traced) = sync_channel(0);
         let traced = trace.is_some().then_some(traced);
@@ -115,7 +121,9 @@ impl Query {
                 let _tracing: SyncSender<()> = tracing;
                 let io = session.stores.begin(job.clone(), session.runtime.clone());
                 let running = Running { session, job, outputs, io };
-                let caught = catch_unwind(AssertUnwindSafe(|| running.run(&sql, &recorder)));
+                let caught = catch_unwind(AssertUnwindSafe(|| {
+                    running.run(parsed.unwrap_or_else(|| running.session.parse(&sql)), &recorder)
+                }));
                 let outcome = caught.unwrap_or_else(|panic| Err(running.on_panic(panic.as_ref(), &recorder)));
                 // The receiver may be gone already.
                 let _ = sender.try_send(outcome);
@@ -168,7 +176,7 @@ impl Query {
 }
 
 /// Loads the statement's tables into memory if [`Input`] asks for it. The job reports planning errors.
-fn load(session: &Session, sql: &str) -> Result<(), EngineError> {
+fn load(session: &Session, statement: &Statement) -> Result<(), EngineError> {
     let state = session.context.state();
     let query = |logical: LogicalPlan| match logical {
         LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => None,
@@ -177,7 +185,9 @@ fn load(session: &Session, sql: &str) -> Result<(), EngineError> {
         query => Some(query),
     };
     session.tokio.block_on(async {
-        let Some(logical) = logical::plan(&state, sql).await.ok().and_then(query) else { return Ok(()) };
+        let Some(logical) = logical::plan(&state, statement).await.ok().and_then(query) else {
+            return Ok(());
+        };
         match session.options.input {
             Input::Storage => Ok(()),
             Input::Memory => Ok(input::cache(&state.create_physical_plan(&logical).await?)?),
@@ -215,10 +225,13 @@ struct Running {
 }
 
 impl Running {
-    fn run(&self, sql: &str, recorder: &Recorder) -> Result<QueryResult, EngineError> {
-        let outcome = self.steps(sql).map_err(|error| {
-            let state = self.session.context.state();
-            logical::name_division(&state, sql, error)
+    fn run(
+        &self,
+        statement: Result<Statement, DataFusionError>,
+        recorder: &Recorder,
+    ) -> Result<QueryResult, EngineError> {
+        let outcome = statement.map_err(EngineError::from).and_then(|statement| {
+            self.steps(&statement).map_err(|error| logical::name_division(&statement, error))
         });
         if let Err(error) = &outcome {
             // A no-op if the job itself has failed.
@@ -254,8 +267,8 @@ impl Running {
     }
 
     /// Plans and runs the statement. The last part of the result is set for `EXPLAIN` only.
-    fn steps(&self, sql: &str) -> Result<Steps, EngineError> {
-        let planning = with_planning_job(Arc::clone(&self.io), self.plan(sql));
+    fn steps(&self, statement: &Statement) -> Result<Steps, EngineError> {
+        let planning = with_planning_job(Arc::clone(&self.io), self.plan(statement));
         let planned = self.session.tokio.block_on(planning)?;
         if self.job.is_cancelled() {
             return Err(EngineError::Cancelled);
@@ -317,10 +330,10 @@ impl Running {
         options.partitions.unwrap_or(options.cores * 4).max(4)
     }
 
-    async fn plan(&self, sql: &str) -> Result<PlannedStatement, EngineError> {
+    async fn plan(&self, statement: &Statement) -> Result<PlannedStatement, EngineError> {
         let context = &self.session.context;
         let state = context.state();
-        let logical = logical::plan(&state, sql).await?;
+        let logical = logical::plan(&state, statement).await?;
         let (logical, kind) = match logical {
             LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), StatementKind::Explain),
             LogicalPlan::Analyze(a) => ((*a.input).clone(), StatementKind::ExplainAnalyze),

@@ -19,7 +19,6 @@ use object_store::ObjectStore;
 use object_store::path::Path as StorePath;
 use pellucid_runtime::{Context, Done, Error, File, Monotask, Pacer, Phase, ResourceHandle, Segment, slice};
 
-
 /// Target decoded size of a multitask. Between 8 and 32 MiB it does not affect a warm query. A cold
 /// query ends with the computing of its last multitask, so larger multitasks would slow it down.
 pub(crate) const MULTITASK_BYTES: u64 = 32 << 20;

@@ -1,8 +1,9 @@
-//! Logical plans of statements, and error messages that need the statement's text.
+//! Logical plans of statements, and error messages that need the statement.
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::sql::parser::Statement;
 
 use crate::EngineError;
 use crate::sql::statements;
@@ -10,8 +11,11 @@ use crate::tables::{self, StandIn};
 
 /// Plans a statement. A table name that is not registered may match a registered one in another
 /// case, or name a folder.
-pub(crate) async fn plan(state: &SessionState, sql: &str) -> Result<LogicalPlan, DataFusionError> {
-    let mut statement = statements::one(sql, &state.config().options().sql_parser)?;
+pub(crate) async fn plan(
+    state: &SessionState,
+    statement: &Statement,
+) -> Result<LogicalPlan, DataFusionError> {
+    let mut statement = statement.clone();
     loop {
         let error = match state.statement_to_plan(statement.clone()).await {
             Ok(plan) => return columns(&plan).map(|()| plan),
@@ -44,13 +48,12 @@ fn columns(plan: &LogicalPlan) -> Result<(), DataFusionError> {
 }
 
 /// Adds the divisions in the statement to a division-by-zero error, which itself names none.
-pub(crate) fn name_division(state: &SessionState, sql: &str, error: EngineError) -> EngineError {
+pub(crate) fn name_division(statement: &Statement, error: EngineError) -> EngineError {
     let by_zero = matches!(&error, EngineError::Failed(message) if message.ends_with("Divide by zero error"));
-    let Some(statement) = statements::one(sql, &state.config().options().sql_parser).ok().filter(|_| by_zero)
-    else {
+    if !by_zero {
         return error;
-    };
-    let divisions = statements::divisions(&statement);
+    }
+    let divisions = statements::divisions(statement);
     let place = match &divisions[..] {
         [] => "the query".to_string(),
         [one] => one.clone(),
