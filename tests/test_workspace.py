@@ -15,7 +15,7 @@ from harness.binary import ROOT
 MAP = ROOT / "ARCHITECTURE.md"
 # Every crate may test with them.
 TESTS_ONLY = {"fuzz", "storage-testing"}
-ALL = {"trace", "scheduler", "model", "runtime", "storage", "backends", "engine", "iterate", "iterate-apps", "sparklog", "report"}
+ALL = {"trace", "scheduler", "model", "runtime", "storage", "backends", "engine", "iterate", "iterate-apps", "sparklog", "report", "benchmarks"}
 MAY_USE = {
     "trace": set(),
     "scheduler": set(),
@@ -32,7 +32,10 @@ MAY_USE = {
     "python": {"backends", "iterate", "iterate-apps", "trace"},
     "fuzz": set(),
     "storage-testing": {"storage", "trace"},
+    "benchmarks": {"trace"},
 }
+# They differ between the builds of `make demo` and `make test`, and nothing else depends on them.
+LEAVES = ("pellucid-cli ", "pellucid-benchmarks ")
 # Crates without clocks, I/O, threads that wait, or randomness.
 PURE = ("scheduler", "model")
 IMPURE = re.compile(
@@ -68,11 +71,11 @@ def test_crates_depend_only_on_allowed_crates():
 
 
 def features(*options: str) -> dict[str, str]:
-    """Returns the compiled features of each package except the command, by name and version."""
+    """Returns the compiled features of each package except the command and its generators, by name and version."""
     command = ["cargo", "tree", "--workspace", "--locked", "--offline", "--prefix", "none", "--format", "{p}\t{f}", *options]
     lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     found = dict(line.removesuffix(" (*)").split("\t") for line in lines if line)
-    return {package: names for package, names in found.items() if not package.startswith("pellucid-cli ")}
+    return {package: names for package, names in found.items() if not package.startswith(LEAVES)}
 
 
 def test_demo_and_test_builds_share_every_dependency():

@@ -1,13 +1,13 @@
 //! `pellucid demo`: generates data, runs three queries, and shows their results, their
 //! bottlenecks and a timeline of the machine's resources.
 
-use crate::benchmark::{Benchmark, Table};
 use crate::console::Console;
 use crate::engine_options::EngineArguments;
 use crate::execute::{Executed, execute};
 use crate::failure::Failure;
 use crate::generate::{all_cores, generate, parse_scale};
 use crate::output::{self, Format};
+use pellucid_benchmarks::{Benchmark, Table};
 use pellucid_engine::Engine;
 use serde_json::{Value, json};
 use std::env;

@@ -1,9 +1,9 @@
 //! `pellucid generate`: generates benchmark data as Parquet, one file per table.
 
-use crate::benchmark::{self, Benchmark, Request, Table, WriteError, Written};
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::interrupt;
+use pellucid_benchmarks::{Benchmark, Request, Table, WriteError, Written};
 use pellucid_model::units::{grouped, size_in_full};
 use serde_json::{Value, json};
 use std::fs;
@@ -163,7 +163,7 @@ pub fn generate(
         bar.set(*done, total, &format!("{} of {} rows", grouped(*done), grouped(total)));
     };
     let request = Request { tables, directory, workers, cancelled: &cancelled, on_rows: &on_rows };
-    benchmark::write(&request).map_err(failure)
+    pellucid_benchmarks::write(&request).map_err(failure)
 }
 
 fn failure(error: WriteError) -> Failure {

@@ -1,13 +1,12 @@
 //! The `pellucid` command: parses the command line, runs one command, and maps its
 //! result to a message and an exit code.
 //!
-//! Each command has its own module (`sql`, `analyze`, `generate`, `demo`). `benchmark`
-//! and `output` do not depend on the engine. `console` and `failure` implement
-//! the behaviour that all commands share: `--json`, streams and exit codes.
+//! Each command has its own module (`sql`, `analyze`, `generate`, `demo`). `output` does
+//! not depend on the engine. `console` and `failure` implement the behaviour that all
+//! commands share: `--json`, streams and exit codes.
 
 mod analyze;
 mod backtest;
-mod benchmark;
 mod compare;
 mod console;
 mod cpu;

@@ -8,8 +8,7 @@
 //! groups are written in order, so that the files do not depend on the number of cores.
 //!
 //! `tpch` and `tpcds` define how each table is split, `bdb` and `sort` generate their tables
-//! row by row with `rows`, `write` distributes the work, and `file` writes one file. This
-//! module does not depend on the engine.
+//! row by row with `rows`, `write` distributes the work, and `file` writes one file.
 
 mod bdb;
 mod file;
