@@ -2,6 +2,15 @@
 
 const MAX_LANES = 12;
 
+/**
+ * A place below the pointer.
+ * @typedef {object} Place
+ * @property {number} ns
+ * @property {any} [lane]
+ * @property {any} [activity]
+ * @property {any} [span]
+ */
+
 class TimelineView {
   constructor(timeline, stageName, stageLabel) {
     Object.assign(this, { timeline, stageName, stageLabel });
@@ -233,7 +242,7 @@ class TimelineView {
 
   /**
    * Returns the lines of the readout for a place.
-   * @param {{ ns: number, lane?: any, activity?: any, span?: any }} place
+   * @param {Place} place
    */
   readout({ ns, lane, activity, span }) {
     const line = (...parts) => element("div", {}, ...parts);
