@@ -4,6 +4,7 @@ Core threads never wait for a device, disk threads hardly compute, and the trace
 kernel-throttled disk; the tests are skipped with the reason if there is none.
 """
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -130,8 +131,12 @@ def test_bottleneck_is_disk_when_cold_and_cores_when_warm(cold_data, tmp_path, n
     cold = Cold(cold_data, text, tmp_path).result
     assert cold.job["bottleneck"]["kind"] == "disk", cold.job
     assert cold.job["bottleneck"]["name"] == Path(cold_data.device).name
-    cache.warm(sorted(cold_data.path.glob("*.parquet")))
-    warm = binary.result(binary.sql(text, cold_data.path))
+    files = sorted(cold_data.path.glob("*.parquet"))
+    cache.warm(files)
+    with contextlib.ExitStack() as kept:
+        for file in files:
+            kept.enter_context(cache.locked(file))
+        warm = binary.result(binary.sql(text, cold_data.path))
     assert warm.job["bottleneck"]["kind"] == "cpu", warm.job
 
 
