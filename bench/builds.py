@@ -9,6 +9,7 @@ query's medians, with a 95 % interval.
 """
 
 import argparse
+import shutil
 import statistics
 import subprocess
 import sys
@@ -67,9 +68,10 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--runs", type=int, default=5)
     chosen = parser.parse_args()
-    programs = {"old": chosen.old.resolve(), "new": chosen.new.resolve()}
-    by = results.fingerprint(programs.values())
+    by = results.fingerprint([chosen.old.resolve(), chosen.new.resolve()])
     with tempfile.TemporaryDirectory() as folder:
+        # Copies made alike: a process starts up to a fifth faster from a file that lies well in the page cache.
+        programs = {name: Path(shutil.copy(program, f"{folder}/{name}")) for name, program in (("old", chosen.old), ("new", chosen.new))}
         for benchmark in oracle.BENCHMARKS:
             data = binary.ensure_data(benchmark, chosen.scale)
             files = sorted(data.glob("*.parquet"))
