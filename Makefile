@@ -89,7 +89,7 @@ deny: $(cargo_deny)/bin/cargo-deny .venv/tests.installed
 	.venv/bin/python tests/deny.py $<
 
 lint:
-	@tests/run format clippy environment lint page workspace deny
+	@tests/run format clippy environment lint page workspace deny spark
 
 bench: .venv/bench.installed
 	$(build) $(all) --bins --examples
