@@ -27,7 +27,7 @@ use crate::worker::thread::{Meter, Thread};
 /// Returns the encoding of a dataset's first partition, as loaded.
 ///
 /// # Panics
-/// If there is no such dataset, or it cannot be loaded.
+/// Panics if the dataset does not exist or cannot be loaded.
 pub fn load(plan: &Plan, dataset: &str) -> Vec<u8> {
     let at = plan.datasets.iter().position(|spec| spec.name == dataset);
     let loaded = load_partition(plan, at.unwrap_or_else(|| panic!("no dataset {dataset:?}")), 0);
@@ -42,7 +42,7 @@ pub fn load(plan: &Plan, dataset: &str) -> Vec<u8> {
 /// The error of the decoder or of the check.
 ///
 /// # Panics
-/// If there is no such dataset.
+/// Panics if the dataset does not exist.
 pub fn decode(plan: &Plan, dataset: &str, content: &[u8]) -> Result<(), DataError> {
     let spec = plan.datasets.iter().find(|spec| spec.name == dataset);
     (spec.unwrap_or_else(|| panic!("no dataset {dataset:?}")).decode)(0, content).map(drop)

@@ -16,11 +16,10 @@
 //! time between completions, which can be close to zero because monotasks that start together end
 //! together.
 //!
-//! `tests/controller_cases.tsv` holds the cases that every implementation of the controller must pass. Those
-//! of the paper's index, and of tasks that alternate between computing and waiting, are for the plugin's
-//! controller only. This controller is not meant for cores, which run one monotask each. It works poorly if the monotasks of a
-//! stage differ a hundredfold in size and have a fixed cost each: intervals are short to keep the search
-//! short, so the result may then be a step or two off the best.
+//! `tests/controller_cases.tsv` holds this controller's cases, and those of the paper's index, which only the
+//! Spark plugin's controllers follow. This controller is not meant for cores, which run one monotask each. It
+//! works poorly if the monotasks of a stage differ a hundredfold in size and have a fixed cost each: intervals
+//! are short to keep the search short, so the result may then be a step or two off the best.
 
 use crate::{Concurrency, Nanos};
 
