@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         console.note("");
         console.heading(question);
         console.note(sql);
-        let executed = execute(&engine, sql, Some(&trace), console)?;
+        let executed = execute(&engine, sql.parse()?, Some(&trace), console)?;
         if console.json {
             documents.push(document(question, sql, &executed)?);
         } else {

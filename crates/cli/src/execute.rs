@@ -5,7 +5,7 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
-use pellucid_engine::{Engine, EngineError, Progress, QueryResult};
+use pellucid_engine::{Engine, EngineError, Progress, QueryResult, Statement};
 use pellucid_model::JobAnalysis;
 use pellucid_model::units::size_in_full;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ impl From<EngineError> for Failure {
 /// Runs a statement and writes its trace to `trace`, if given.
 pub fn execute(
     engine: &Engine,
-    statement: &str,
+    statement: Statement,
     trace: Option<&Path>,
     console: &Console,
 ) -> Result<Executed, Failure> {

@@ -8,7 +8,7 @@ use crate::output::{self, Format};
 use crate::{inputs, spark};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
-use pellucid_engine::Engine;
+use pellucid_engine::{Engine, Statement};
 use pellucid_trace::Recorder;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -112,10 +112,11 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         Recorder::check_path(trace)?;
     }
     let text = statements_text(arguments)?;
-    let mut statements = Engine::split_statements(&text)?;
-    let Some(last) = statements.pop() else {
-        return Err(Failure::Usage("no statement to run; see `pellucid sql --help`".to_string()));
-    };
+    let mut statements = Statement::parse_all(&text)?;
+    let Some(last) = statements.pop() else { return Err(nothing_to_run()) };
+    if target.is_some() {
+        check_query(&last)?;
+    }
     let engine = Engine::new(arguments.engine.options()?)?;
     for (name, path) in &arguments.tables {
         engine.register_table(name, path)?;
@@ -123,20 +124,25 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let mut documents = Vec::new();
     // A closed pipe must not stop later statements.
     let mut stdout_closed = false;
-    for statement in &statements {
+    for statement in statements {
+        let sql = statement.sql().to_string();
         let executed = execute(&engine, statement, None, console)?;
-        match report(&executed, statement, arguments, console) {
+        match report(&executed, &sql, arguments, console) {
             Err(Failure::BrokenPipe) => stdout_closed = true,
             printed => documents.extend(printed?),
         }
     }
     let trace = arguments.trace.as_deref();
-    let statement = target.as_ref().map_or(Ok(last.clone()), |target| target.copy(&last))?;
-    let mut executed = execute(&engine, &statement, trace, console)?;
+    let sql = last.sql().to_string();
+    let last = match &target {
+        Some(target) => last.into_copy(&target.path, target.format, target.options),
+        None => last,
+    };
+    let mut executed = execute(&engine, last, trace, console)?;
     let trace_failure = executed.result.trace_failure.take();
     let printed = match &target {
         Some(target) => report_written(&executed, copied_rows(&executed), target, console),
-        None => report(&executed, &last, arguments, console),
+        None => report(&executed, &sql, arguments, console),
     };
     let printed = printed.and_then(|document| {
         documents.extend(document);
@@ -159,16 +165,18 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
     arguments.trace.as_deref().map_or(Ok(()), inputs::check_log_path)?;
     let text = statements_text(arguments)?;
     // Text that the engine cannot parse may be valid Spark SQL; treat it as one statement.
-    let split = Engine::split_statements(&text);
-    let ours = split.is_ok();
-    let statements = split.unwrap_or_else(|_| vec![text]);
-    match (&target, statements.last()) {
-        (_, None) => {
-            return Err(Failure::Usage("no statement to run; see `pellucid sql --help`".to_string()));
+    let parsed = Statement::parse_all(&text);
+    let ours = parsed.is_ok();
+    let statements = match parsed {
+        Ok(parsed) => {
+            let last = parsed.last().ok_or_else(nothing_to_run)?;
+            if target.is_some() {
+                check_query(last)?;
+            }
+            parsed.iter().map(|statement| statement.sql().to_string()).collect()
         }
-        (Some(target), Some(last)) => drop(target.copy(last)?),
-        (None, Some(_)) => {}
-    }
+        Err(_) => vec![text],
+    };
     let (conf, tables) = (&arguments.conf, &arguments.tables);
     let request = spark::Request { master, conf, tables, statements: &statements, ours };
     let mut ran = spark::run(&request, console)?;
@@ -199,12 +207,34 @@ fn print_results(
             None => report(&executed, statement, arguments, console)?,
             Some(target) => {
                 let result = &executed.result;
+                if result.schema.fields().is_empty() {
+                    return Err(Failure::Usage(format!(
+                        "cannot write {}: the last statement has no rows; end with a query",
+                        target.path
+                    )));
+                }
                 output::write_file(Path::new(&target.path), &result.schema, &result.batches)?;
                 report_written(&executed, executed.rows(), target, console)?
             }
         });
     }
     if all_succeeded { print_documents(documents, console) } else { Ok(()) }
+}
+
+fn nothing_to_run() -> Failure {
+    Failure::Usage("no statement to run; see `pellucid sql --help`".to_string())
+}
+
+/// Checks that the last statement is a query, whose rows `-o` writes.
+fn check_query(last: &Statement) -> Result<(), Failure> {
+    if last.is_query() {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "cannot write rows with -o: the last statement is {}; end with a query (SELECT, FROM, WITH, VALUES, \
+         TABLE)",
+        last.keyword()
+    )))
 }
 
 /// Reads the statements from the command line, a file, or standard input.
@@ -323,54 +353,26 @@ fn print_documents(mut documents: Vec<Value>, console: &Console) -> Result<(), F
 /// name, and without holding the rows in memory.
 struct Target {
     path: String,
-    /// `STORED AS` with its options.
-    clause: &'static str,
+    /// `STORED AS`.
+    format: &'static str,
+    /// `OPTIONS`.
+    options: &'static [(&'static str, &'static str)],
 }
 
 impl Target {
     fn new(path: &str) -> Result<Self, Failure> {
         let ending = Path::new(path).extension().and_then(|ending| ending.to_str());
-        let clause = match ending.map(str::to_ascii_lowercase).as_deref() {
-            Some("parquet") => "STORED AS PARQUET",
-            Some("csv") => "STORED AS CSV OPTIONS ('format.has_header' 'true')",
-            Some("json" | "jsonl" | "ndjson") => "STORED AS JSON",
+        let (format, options): (_, &[_]) = match ending.map(str::to_ascii_lowercase).as_deref() {
+            Some("parquet") => ("PARQUET", &[]),
+            Some("csv") => ("CSV", &[("format.has_header", "true")]),
+            Some("json" | "jsonl" | "ndjson") => ("JSON", &[]),
             _ => {
                 return Err(Failure::Usage(format!(
                     "cannot infer the format of -o {path} from its extension; use .parquet, .csv or .json"
                 )));
             }
         };
-        Ok(Target { path: path.to_string(), clause })
-    }
-
-    /// Returns the statement that writes the rows of `query` to this file.
-    fn copy(&self, query: &str) -> Result<String, Failure> {
-        let keyword = first_keyword(query);
-        if !["SELECT", "FROM", "WITH", "VALUES", "TABLE", "("].contains(&keyword.as_str()) {
-            return Err(Failure::Usage(format!(
-                "cannot write rows with -o: the last statement is {keyword}; end with a query (SELECT, FROM, \
-                 WITH, VALUES, TABLE)"
-            )));
-        }
-        // The query may end in a comment, so the closing parenthesis needs its own line.
-        Ok(format!("COPY (\n{query}\n) TO '{}' {}", self.path.replace('\'', "''"), self.clause))
-    }
-}
-
-/// Returns the first word of a statement in upper case, skipping comments.
-fn first_keyword(mut sql: &str) -> String {
-    loop {
-        sql = sql.trim_start();
-        if let Some(comment) = sql.strip_prefix("--") {
-            sql = comment.split_once('\n').map_or("", |(_, rest)| rest);
-        } else if let Some(comment) = sql.strip_prefix("/*") {
-            sql = comment.split_once("*/").map_or("", |(_, rest)| rest);
-        } else if sql.starts_with('(') {
-            return "(".to_string();
-        } else {
-            let end = sql.find(|c: char| !c.is_alphanumeric()).unwrap_or(sql.len());
-            return sql[..end].to_uppercase();
-        }
+        Ok(Target { path: path.to_string(), format, options })
     }
 }
 
@@ -389,31 +391,12 @@ mod tests {
     }
 
     #[test]
-    fn first_keyword_skips_comments() {
-        assert_eq!(first_keyword(" -- why\n /* how */ select 1"), "SELECT");
-        assert_eq!(first_keyword("(SELECT 1) UNION SELECT 2"), "(");
-        assert_eq!(first_keyword("-- nothing"), "");
-    }
-
-    #[test]
-    fn copy_statement_keeps_a_trailing_comment() {
-        let target = Target::new("it's.CSV").ok().unwrap();
-        let copy = target.copy("SELECT 1 -- one").ok().unwrap();
-        assert_eq!(
-            copy,
-            "COPY (\nSELECT 1 -- one\n) TO 'it''s.CSV' STORED AS CSV OPTIONS ('format.has_header' 'true')"
-        );
-    }
-
-    #[test]
     fn unsupported_output_is_a_usage_error() {
-        let message = |result: Result<_, Failure>| {
-            result.err().map(|f| (f.exit_code(), f.message().map(str::to_string)))
-        };
-        let (code, text) = message(Target::new("a.xlsx").map(|_| String::new())).unwrap();
-        assert!(code == 2 && text.unwrap().contains(".parquet, .csv or .json"));
-        let (code, text) =
-            message(Target::new("a.csv").ok().unwrap().copy("CREATE VIEW v AS SELECT 1")).unwrap();
-        assert!(code == 2 && text.unwrap().contains("the last statement is CREATE"));
+        let failure = Target::new("a.xlsx").err().unwrap();
+        assert_eq!(failure.exit_code(), 2);
+        assert!(failure.message().unwrap().contains(".parquet, .csv or .json"));
+        let failure = check_query(&"CREATE VIEW v AS SELECT 1".parse().ok().unwrap()).err().unwrap();
+        assert_eq!(failure.exit_code(), 2);
+        assert!(failure.message().unwrap().contains("the last statement is CREATE"));
     }
 }

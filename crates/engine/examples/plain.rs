@@ -58,7 +58,7 @@ impl Runner {
                 Ok(tokio.block_on(job)??.iter().map(|b| b.num_rows()).sum())
             }
             Self::Monotasks(engine) => {
-                let result = engine.start(sql, None)?.wait()?;
+                let result = engine.start(sql.parse()?, None)?.wait()?;
                 Ok(result.batches.iter().map(|b| b.num_rows()).sum())
             }
         }

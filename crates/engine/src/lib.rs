@@ -8,7 +8,7 @@
 //! use pellucid_engine::{Engine, EngineOptions};
 //!
 //! let engine = Engine::new(EngineOptions::default())?;
-//! let result = engine.start("SELECT count(*) FROM 'lineitem.parquet'", None)?.wait()?;
+//! let result = engine.start("SELECT count(*) FROM 'lineitem.parquet'".parse()?, None)?.wait()?;
 //! assert_eq!(result.batches[0].num_rows(), 1);
 //! # Ok::<(), pellucid_engine::EngineError>(())
 //! ```
@@ -18,7 +18,7 @@
 //! requests of all of them; [`query`] calls them one after the other.
 //!
 //! Only this crate names DataFusion. Its own threads are two that plan, one for each query, and one
-//! that parses while a text is split into statements.
+//! that parses, or drops a statement that nests deep.
 
 mod error;
 mod execute;
@@ -40,6 +40,7 @@ use pellucid_trace::Trace;
 pub use error::EngineError;
 pub use pellucid_runtime::{IoMode, Progress};
 pub use query::{CancelHandle, Query};
+pub use sql::statements::Statement;
 
 use session::Session;
 
@@ -139,15 +140,7 @@ impl Engine {
     /// # Errors
     /// Returns an error if the trace file cannot be created, or if [`EngineOptions::input`] asks for
     /// tables in memory and they cannot be loaded. [`Query::wait`] returns errors of the statement.
-    pub fn start(&self, sql: &str, trace: Option<PathBuf>) -> Result<Query, EngineError> {
-        Query::start(Arc::clone(&self.0), sql, trace)
-    }
-
-    /// Splits `sql` into its statements, without the semicolons between them.
-    ///
-    /// # Errors
-    /// Returns an error if the text cannot be tokenized or parsed.
-    pub fn split_statements(sql: &str) -> Result<Vec<String>, EngineError> {
-        sql::statements::split(sql)
+    pub fn start(&self, statement: Statement, trace: Option<PathBuf>) -> Result<Query, EngineError> {
+        Query::start(Arc::clone(&self.0), statement, trace)
     }
 }

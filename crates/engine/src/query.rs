@@ -18,7 +18,7 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::parquet::file::metadata::PageIndexPolicy;
-use datafusion::sql::parser::Statement;
+use datafusion::sql::parser::Statement as Tree;
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use pellucid_runtime::{Job, Progress};
@@ -36,6 +36,7 @@ use crate::scan::parquet::{Metadata, ParquetScan};
 use crate::session::Session;
 use crate::sql::logical;
 use crate::sql::stack::{cannot_start, thread_builder, with_large_stack};
+use crate::sql::statements::Statement;
 use crate::stores::{JobIo, JobStores, in_store, with_planning_job};
 use crate::tables::formats::caught;
 use crate::tables::input;
@@ -82,20 +83,15 @@ impl CancelHandle {
 impl Query {
     pub(crate) fn start(
         session: Arc<Session>,
-        sql: &str,
+        statement: Statement,
         trace: Option<PathBuf>,
     ) -> Result<Self, EngineError> {
         // DataFusion's listing cache never expires, and files may have changed since the last statement.
         if let Some(listings) = session.context.runtime_env().cache_manager.get_list_files_cache() {
             listings.clear();
         }
-        let mut parsed = None;
         if session.options.input != Input::Storage {
-            parsed = with_large_stack(|| {
-                let statement = session.parse(sql);
-                statement.as_ref().map_or(Ok(()), |statement| load(&session, statement))?;
-                Ok(Some(statement))
-            })?;
+            with_large_stack(|| load(&session, statement.tree()))?;
         }
         let (tracing, traced) = sync_channel(0);
         let traced = trace.is_some().then_some(traced);
@@ -106,7 +102,7 @@ impl Query {
             path: trace.clone(),
             keep: true,
         })?;
-        let job = session.runtime.begin(sql, recorder.clone());
+        let job = session.runtime.begin(statement.sql(), recorder.clone());
         // Capacity 2: the query's outcome, and a cancellation that precedes it.
         let (sender, outcome) = sync_channel(2);
         let tokio = session.tokio.handle().clone();
@@ -114,16 +110,13 @@ impl Query {
         let cancel =
             CancelHandle { job: job.clone(), outputs: Arc::clone(&outputs), outcome: sender.clone() };
         let query = Self { job: job.clone(), cancel, outcome, received: Mutex::new(None), traced };
-        let sql = sql.to_string();
         thread_builder("query")
             .spawn(move || {
                 // Dropped when the thread exits, which closes `traced`.
                 let _tracing: SyncSender<()> = tracing;
                 let io = session.stores.begin(job.clone(), session.runtime.clone());
                 let running = Running { session, job, outputs, io };
-                let caught = catch_unwind(AssertUnwindSafe(|| {
-                    running.run(parsed.unwrap_or_else(|| running.session.parse(&sql)), &recorder)
-                }));
+                let caught = catch_unwind(AssertUnwindSafe(|| running.run(statement.tree(), &recorder)));
                 let outcome = caught.unwrap_or_else(|panic| Err(running.on_panic(panic.as_ref(), &recorder)));
                 // The receiver may be gone already.
                 let _ = sender.try_send(outcome);
@@ -176,7 +169,7 @@ impl Query {
 }
 
 /// Loads the statement's tables into memory if [`Input`] asks for it. The job reports planning errors.
-fn load(session: &Session, statement: &Statement) -> Result<(), EngineError> {
+fn load(session: &Session, statement: &Tree) -> Result<(), EngineError> {
     let state = session.context.state();
     let query = |logical: LogicalPlan| match logical {
         LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => None,
@@ -225,14 +218,8 @@ struct Running {
 }
 
 impl Running {
-    fn run(
-        &self,
-        statement: Result<Statement, DataFusionError>,
-        recorder: &Recorder,
-    ) -> Result<QueryResult, EngineError> {
-        let outcome = statement.map_err(EngineError::from).and_then(|statement| {
-            self.steps(&statement).map_err(|error| logical::name_division(&statement, error))
-        });
+    fn run(&self, statement: &Tree, recorder: &Recorder) -> Result<QueryResult, EngineError> {
+        let outcome = self.steps(statement).map_err(|error| logical::name_division(statement, error));
         if let Err(error) = &outcome {
             // A no-op if the job itself has failed.
             self.job.fail(error.to_string().into());
@@ -267,7 +254,7 @@ impl Running {
     }
 
     /// Plans and runs the statement. The last part of the result is set for `EXPLAIN` only.
-    fn steps(&self, statement: &Statement) -> Result<Steps, EngineError> {
+    fn steps(&self, statement: &Tree) -> Result<Steps, EngineError> {
         let planning = with_planning_job(Arc::clone(&self.io), self.plan(statement));
         let planned = self.session.tokio.block_on(planning)?;
         if self.job.is_cancelled() {
@@ -330,7 +317,7 @@ impl Running {
         options.partitions.unwrap_or(options.cores * 4).max(4)
     }
 
-    async fn plan(&self, statement: &Statement) -> Result<PlannedStatement, EngineError> {
+    async fn plan(&self, statement: &Tree) -> Result<PlannedStatement, EngineError> {
         let context = &self.session.context;
         let state = context.state();
         let logical = logical::plan(&state, statement).await?;

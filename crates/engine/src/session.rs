@@ -9,11 +9,9 @@ use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, Unbounded
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion::sql::parser::Statement;
 use pellucid_runtime::Runtime;
 
 use crate::sql::stack::STACK_BYTES;
-use crate::sql::statements;
 use crate::stores::Stores;
 use crate::tables::input::DecodedTables;
 use crate::tables::{self, PathTables};
@@ -39,14 +37,6 @@ fn failed(error: impl std::fmt::Display) -> EngineError {
 }
 
 impl Session {
-    /// Parses a statement in the session's dialect. Deep ones need a large stack, also to be dropped.
-    ///
-    /// # Errors
-    /// Returns an error if the text is not one statement.
-    pub(crate) fn parse(&self, sql: &str) -> Result<Statement, DataFusionError> {
-        statements::one(sql, &self.context.state().config().options().sql_parser)
-    }
-
     pub(crate) fn new(options: EngineOptions) -> Result<Self, EngineError> {
         if !options.spill_dirs.is_empty() {
             return Err(EngineError::Usage(

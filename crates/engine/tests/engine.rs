@@ -32,7 +32,8 @@ fn engine() -> Engine {
 }
 
 fn run(engine: &Engine, sql: &str) -> QueryResult {
-    let result = engine.start(sql, None).unwrap().wait().unwrap_or_else(|e| panic!("{sql}: {e}"));
+    let result =
+        engine.start(sql.parse().unwrap(), None).unwrap().wait().unwrap_or_else(|e| panic!("{sql}: {e}"));
     assert_eq!(result.trace.check(), Vec::<String>::new(), "{sql}");
     result
 }
@@ -113,7 +114,7 @@ fn concurrent_queries_have_separate_results_and_traces() {
     let queries: Vec<_> = (1..=8)
         .map(|n| {
             let sql = format!("SELECT count(*) FROM t a JOIN t b ON a.k = b.k WHERE a.k < {}", n * 1000);
-            (n, engine.start(&sql, None).unwrap())
+            (n, engine.start(sql.parse().unwrap(), None).unwrap())
         })
         .collect();
     for (n, query) in queries {
@@ -128,7 +129,8 @@ fn concurrent_queries_have_separate_results_and_traces() {
 fn failed_query_records_cause_and_engine_stays_usable() {
     let (folder, engine) = with_table();
     let trace = folder.path().join("failed.trace");
-    let failed = engine.start("SELECT 1 / (k - 19999) FROM t", Some(trace.clone())).unwrap().wait();
+    let failed =
+        engine.start("SELECT 1 / (k - 19999) FROM t".parse().unwrap(), Some(trace.clone())).unwrap().wait();
     let Err(EngineError::Failed(message)) = failed else { panic!("{failed:?}") };
     assert!(message.contains("Divide by zero") || message.contains("division"), "{message}");
     let trace = pellucid_trace::Trace::read(&trace).unwrap();
@@ -141,7 +143,7 @@ fn failed_query_records_cause_and_engine_stays_usable() {
 fn cancelled_query_ends_and_engine_stays_usable() {
     let (_folder, engine) = with_table();
     let endless = "SELECT count(*) FROM t a, t b, t c WHERE a.k + b.k + c.k = -1";
-    let query = engine.start(endless, None).unwrap();
+    let query = engine.start(endless.parse().unwrap(), None).unwrap();
     query.cancel_handle().cancel();
     assert!(matches!(query.wait(), Err(EngineError::Cancelled)));
     assert_eq!(number(&run(&engine, "SELECT count(*) FROM t")), 20_000);
@@ -154,7 +156,8 @@ fn query_over_memory_budget_fails_with_remedy() {
     let options = EngineOptions { cores: 2, memory_bytes: Some(100_000), ..EngineOptions::default() };
     let engine = Engine::new(options).unwrap();
     engine.register_table("t", path.to_str().unwrap()).unwrap();
-    let failed = engine.start("SELECT k, s, count(*) FROM t GROUP BY k, s", None).unwrap().wait();
+    let failed =
+        engine.start("SELECT k, s, count(*) FROM t GROUP BY k, s".parse().unwrap(), None).unwrap().wait();
     let Err(EngineError::Failed(message)) = failed else { panic!("{failed:?}") };
     assert!(message.contains("memory") && message.contains("--memory"), "{message}");
     assert_eq!(number(&run(&engine, "SELECT count(*) FROM t")), 20_000);
@@ -204,7 +207,7 @@ fn statements_affect_later_statements() {
     assert_eq!(number(&run(&engine, "SELECT sum(d) FROM m")), 90);
     run(&engine, "INSERT INTO m VALUES (10)");
     assert_eq!(number(&run(&engine, "SELECT sum(d) FROM m")), 100);
-    let unknown = engine.start("SELECT nothing FROM v", None).unwrap().wait();
+    let unknown = engine.start("SELECT nothing FROM v".parse().unwrap(), None).unwrap().wait();
     assert!(matches!(unknown, Err(EngineError::Usage(_))), "{unknown:?}");
 }
 

@@ -75,8 +75,8 @@ fn fuzz_file(test: &'static str, ending: &str, inputs: &Inputs) {
 
 fn query(engine: &Engine, sql: &str, path: &Path) -> bool {
     let path = path.display().to_string();
-    let result =
-        engine.start(&sql.replace("TABLE", &format!("'{path}'")), None).and_then(|query| query.wait());
+    let statement = sql.replace("TABLE", &format!("'{path}'")).parse();
+    let result = statement.and_then(|statement| engine.start(statement, None)).and_then(|query| query.wait());
     let message = match result {
         Ok(_) => return true,
         // Columns may be missing or have other types.

@@ -86,7 +86,7 @@ impl Configuration {
     }
 
     fn once(&mut self, query: &str, console: &Console) -> Result<(), Failure> {
-        self.traces.push(execute(&self.engine, query, None, console)?.result.trace);
+        self.traces.push(execute(&self.engine, query.parse()?, None, console)?.result.trace);
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ enum Level {
 }
 
 /// Inserts `SELECT *` before every query that starts with FROM and has no SELECT.
-pub(crate) fn with_select(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+pub(crate) fn with_select(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let mut levels = vec![Level::Start];
     let mut insert_before = Vec::new();
     for (at, token) in tokens.iter().map(|t| &t.token).enumerate() {
@@ -41,12 +41,12 @@ pub(crate) fn with_select(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
     }
     let mut out = Vec::with_capacity(tokens.len() + 2 * insert_before.len());
-    for (at, token) in tokens.into_iter().enumerate() {
+    for (at, token) in tokens.iter().enumerate() {
         if insert_before.contains(&at) {
             let words = [Token::make_keyword("SELECT"), Token::Mul];
             out.extend(words.map(|word| TokenWithSpan { token: word, span: token.span }));
         }
-        out.push(token);
+        out.push(token.clone());
     }
     out
 }
@@ -110,7 +110,7 @@ mod tests {
             Token::Mul => " * ".to_string(),
             other => other.to_string(),
         };
-        let text: String = with_select(tokens).into_iter().map(words).collect();
+        let text: String = with_select(&tokens).into_iter().map(words).collect();
         text.replace("EOF", "").split_whitespace().collect::<Vec<_>>().join(" ")
     }
 

@@ -6,7 +6,7 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::sql::parser::Statement;
 
 use crate::EngineError;
-use crate::sql::statements;
+use crate::sql::tree;
 use crate::tables::{self, StandIn};
 
 /// Plans a statement. A table name that is not registered may match a registered one in another
@@ -24,7 +24,7 @@ pub(crate) async fn plan(
         let Some(StandIn { name, table, quoted }) = tables::stand_in(state, &error) else {
             return Err(tables::suggest_tables(state, error));
         };
-        if !statements::rename(&mut statement, &name, &table, quoted) {
+        if !tree::rename(&mut statement, &name, &table, quoted) {
             return Err(tables::suggest_tables(state, error));
         }
     }
@@ -53,7 +53,7 @@ pub(crate) fn name_division(statement: &Statement, error: EngineError) -> Engine
     if !by_zero {
         return error;
     }
-    let divisions = statements::divisions(statement);
+    let divisions = tree::divisions(statement);
     let place = match &divisions[..] {
         [] => "the query".to_string(),
         [one] => one.clone(),

@@ -5,3 +5,4 @@ pub(crate) mod logical;
 pub(crate) mod nesting;
 pub(crate) mod stack;
 pub(crate) mod statements;
+pub(crate) mod tree;

@@ -38,15 +38,17 @@ struct Level {
     query: usize,
 }
 
-/// Checks that no expression or query of the statements nests too deep.
+/// Checks that no expression or query of the statements nests too deep. Returns the largest number of
+/// operators that nest into each other.
 ///
 /// # Errors
 /// Returns an error with the location of the first operator beyond the limit.
-pub(crate) fn check(tokens: &[TokenWithSpan]) -> Result<(), DataFusionError> {
+pub(crate) fn check(tokens: &[TokenWithSpan]) -> Result<usize, DataFusionError> {
     let mut outer: Vec<Level> = Vec::new();
     let mut level = Level::default();
     // Total of all levels.
     let mut nested = 0;
+    let mut deepest = 0;
     for TokenWithSpan { token, span } in tokens {
         match effect(token) {
             Effect::None => {}
@@ -72,6 +74,7 @@ pub(crate) fn check(tokens: &[TokenWithSpan]) -> Result<(), DataFusionError> {
                 nested = 0;
             }
         }
+        deepest = deepest.max(nested);
         if nested > MAX_OPERATORS {
             let at = span.start;
             return Err(DataFusionError::Plan(format!(
@@ -81,7 +84,7 @@ pub(crate) fn check(tokens: &[TokenWithSpan]) -> Result<(), DataFusionError> {
             )));
         }
     }
-    Ok(())
+    Ok(deepest)
 }
 
 fn effect(token: &Token) -> Effect {
@@ -173,7 +176,7 @@ mod tests {
 
     fn checked(sql: &str) -> Result<(), String> {
         let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location().expect("tokens");
-        check(&tokens).map_err(|error| error.to_string())
+        check(&tokens).map(drop).map_err(|error| error.to_string())
     }
 
     #[test]
