@@ -176,18 +176,50 @@ impl IterativeBasis {
     }
 
     /// Returns the time that a link with this rate takes for the bytes sent.
-    fn sent_ns(&self, amount: &Amount) -> Result<f64, WhatIfError> {
+    fn sent_ns(&self, amount: Amount) -> Result<f64, WhatIfError> {
         let Some(bytes) = self.sent_bytes else {
             return Err(WhatIfError::Usage(
                 "network.rate: no bytes were sent over a network; record a job over several processes (--processes)".into(),
             ));
         };
         match amount {
-            Amount::Absolute(rate) if *rate > 0.0 => Ok(bytes / rate * 1e9),
+            Amount::Absolute(rate) if rate > 0.0 => Ok(bytes / rate * 1e9),
             _ => Err(WhatIfError::Usage(
                 "network.rate: the link's rate was not measured; set an absolute rate, for example network.rate=1Gbit/s".into(),
             )),
         }
+    }
+
+    /// Applies changes to the job.
+    ///
+    /// # Errors
+    /// Returns an error for a change that the trace does not support; the message names those it does.
+    fn scenario(&self, changes: &Changes) -> Result<Scenario, WhatIfError> {
+        let mut scenario = Scenario { workers: self.workers, sent_ns: 0.0 };
+        for change in changes.iter() {
+            match change {
+                Change::Machines(amount) | Change::Cores(amount) => {
+                    scenario.workers = self.wanted_workers(*amount)?;
+                }
+                Change::NetworkRate(amount) => scenario.sent_ns = self.sent_ns(*amount)?,
+                _ => return Err(WhatIfError::Usage(SUPPORTED.into())),
+            }
+        }
+        Ok(scenario)
+    }
+
+    fn wanted_workers(&self, amount: Amount) -> Result<u32, WhatIfError> {
+        let wanted = match amount {
+            Amount::Absolute(wanted) => wanted,
+            Amount::Times(factor) => factor * f64::from(self.workers),
+        };
+        let whole = wanted.round();
+        if !(1.0..=4096.0).contains(&whole) {
+            return Err(WhatIfError::Usage(format!(
+                "{wanted} workers: expected a number from 1 to 4096, with one core each"
+            )));
+        }
+        Ok(whole as u32)
     }
 
     /// Groups consecutive stages into loop bodies by their number of runs. Few tasks of a short stage are
@@ -230,6 +262,13 @@ impl IterativeBasis {
         let loading = self.loading_ns * f64::from(self.workers) / f64::from(workers);
         loading + rest + self.stages_ns(workers, run_ns)
     }
+}
+
+/// The job under changes.
+struct Scenario {
+    workers: u32,
+    /// Time that the busiest link adds; 0 if its rate stays the same.
+    sent_ns: f64,
 }
 
 /// Returns the time of one run of a loop body, given the task durations by stage and the number of
@@ -312,30 +351,7 @@ impl Basis for IterativeBasis {
     }
 
     fn estimate(&self, changes: &Changes) -> Result<Estimate, WhatIfError> {
-        let (mut workers, mut sent_ns) = (self.workers, 0.0);
-        for change in changes.iter() {
-            let amount = match change {
-                Change::Machines(amount) | Change::Cores(amount) => amount,
-                Change::NetworkRate(amount) => {
-                    sent_ns = self.sent_ns(amount)?;
-                    continue;
-                }
-                _ => {
-                    return Err(WhatIfError::Usage(SUPPORTED.into()));
-                }
-            };
-            let wanted = match amount {
-                Amount::Absolute(wanted) => *wanted,
-                Amount::Times(factor) => factor * f64::from(self.workers),
-            };
-            let whole = wanted.round();
-            if !(1.0..=4096.0).contains(&whole) {
-                return Err(WhatIfError::Usage(format!(
-                    "{wanted} workers: expected a number from 1 to 4096, with one core each"
-                )));
-            }
-            workers = whole as u32;
-        }
+        let Scenario { workers, sent_ns } = self.scenario(changes)?;
         let mut assumptions = Vec::new();
         let mut uncertainty = 0.0;
         if workers != self.workers {

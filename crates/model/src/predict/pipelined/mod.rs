@@ -98,6 +98,7 @@ impl Basis for PipelinedBasis<'_> {
         let (simulated, held) = self.recorded.simulated_ms(&scenario.durations_ns, executors);
         let slots = executors.map(|executors| slots_of(&executors.slots).len());
         let analytic = self.recorded.analytic_ms(&scenario.durations_ns, slots);
+        let bottleneck = limit_after(&scenario, self.first_cause());
         let Scenario { mut assumptions, mut uncertainty, .. } = scenario;
         assumptions.extend(held);
         let mut bounded = false;
@@ -122,7 +123,7 @@ impl Basis for PipelinedBasis<'_> {
         Ok(Estimate {
             analytic_ms: Some(analytic),
             simulated_ms: Some(simulated),
-            bottleneck: limit_after(&self.recorded.replays.tasks.all, self.first_cause(), changes),
+            bottleneck,
             assumptions,
             uncertainty,
         })

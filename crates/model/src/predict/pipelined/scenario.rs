@@ -1,4 +1,5 @@
-//! Recorded pipelined tasks under changes: other durations, other executors, and the assumptions made.
+//! Recorded pipelined tasks under changes: other durations and blocked times, other executors, and the
+//! assumptions made.
 //!
 //! Not supported: changes to the number or size of tasks (`partitions`), and rates in bytes per second,
 //! since a log does not record current rates.
@@ -7,8 +8,9 @@ use pellucid_trace::Outcome;
 
 use super::disks::durations_ms;
 use super::recorded::{Executors, Recorded};
+use crate::analysis::{BlockedTime, BlockedTimes};
 use crate::index::{Ix, TaskIx};
-use crate::pipelined::blocked::{Without, overhead_ms};
+use crate::pipelined::blocked::{Without, blocked, overhead_ms};
 use crate::pipelined::findings::settings::Settings;
 use crate::pipelined::replay::allocation::{self, NEVER};
 use crate::pipelined::task::Task;
@@ -26,6 +28,9 @@ const CONTENTION: f64 = 0.1;
 /// The keys that an event log supports.
 const SUPPORTED: &str = "executors, executor.cores, cores (local mode), idle.timeout, disk.rate and network.rate relative to now (x2), \
                         input=memory, input.scale, and no=gc, scheduler, deserialize, stragglers, skew, disk or network";
+const NO_RATES: &str = "an event log does not record the rates of disks and links; set disk.rate or network.rate \
+                        relative to now, for example x2";
+const NO_MACHINES: &str = "an event log records executors, not machines; set executors";
 
 /// The recorded tasks under changes, before the replay.
 pub(super) struct Scenario<'r> {
@@ -36,6 +41,10 @@ pub(super) struct Scenario<'r> {
     pub max_effect_ns: Vec<u64>,
     /// The changed executors.
     pub executors: Option<Executors>,
+    /// The blocked time over all tasks. Changes apply to its measured part only.
+    pub blocked: BlockedTimes,
+    /// The parts that are removed, as `no=` names them.
+    pub removed: Vec<String>,
     /// In words.
     pub assumptions: Vec<String>,
     /// Uncertainty of the assumptions, as shares of the prediction: faster and slower.
@@ -55,6 +64,8 @@ impl<'r> Scenario<'r> {
             max_effect_ns: durations_ns.clone(),
             durations_ns,
             executors: None,
+            blocked: blocked(recorded.replays.tasks.all.iter()),
+            removed: Vec::new(),
             assumptions: vec!["the driver's time and the gaps between stages stay the same".into()],
             uncertainty: (0.0, 0.0),
         };
@@ -90,44 +101,34 @@ impl<'r> Scenario<'r> {
 
     fn apply(&mut self, change: &Change) -> Result<(), WhatIfError> {
         match change {
-            Change::No(part) => self.remove_part(part),
-            Change::DiskRate(None, Amount::Times(factor)) => {
-                self.change_disk_rate(*factor);
-                self.assume("all time that tasks may wait for disks scales with the disk rate");
-                Ok(())
+            Change::No(part) => self.remove_part(part)?,
+            Change::DiskRate(None, Amount::Times(factor)) => self.change_disk_rate(*factor),
+            Change::NetworkRate(Amount::Times(factor)) => self.change_network_rate(*factor),
+            Change::DiskRate(..) | Change::NetworkRate(_) => return Err(WhatIfError::Usage(NO_RATES.into())),
+            Change::Input(InputFrom::Memory) => self.remove_input(),
+            Change::InputScale(factor) => self.scale_input(*factor),
+            Change::Executors(amount) => self.change_executors(*amount)?,
+            Change::IdleTimeout(timeout_ns) => self.set_idle_timeout(*timeout_ns)?,
+            Change::ExecutorCores(amount) => self.change_executor_cores(*amount)?,
+            Change::Cores(amount) => self.change_cores(*amount)?,
+            Change::Machines(_) => return Err(WhatIfError::Usage(NO_MACHINES.into())),
+            Change::Disks(_)
+            | Change::StoreRate(_)
+            | Change::Concurrency(..)
+            | Change::Partitions(_)
+            | Change::Input(InputFrom::MemoryDecoded)
+            | Change::Storage(_) => {
+                return Err(WhatIfError::Usage(format!(
+                    "an event log does not support this change; supported: {SUPPORTED}"
+                )));
             }
-            Change::NetworkRate(Amount::Times(factor)) => {
-                self.shorten(|task| Without::Network.blocked_ms(task), 1.0 - 1.0 / factor);
-                self.assume("all time that tasks wait for shuffle data scales with the link rate");
-                Ok(())
-            }
-            Change::Input(InputFrom::Memory) => {
-                self.shorten(|task| Without::Input.blocked_ms(task), 1.0);
-                self.assume("no task waits for input; it is still decoded");
-                Ok(())
-            }
-            Change::InputScale(factor) => {
-                let grown = |task: &Task, ns: u64| {
-                    let fixed = (overhead_ms(task) * 1e6).min(ns as f64);
-                    (fixed + (ns as f64 - fixed) * factor) as u64
-                };
-                let tasks = &self.recorded.replays.tasks.all;
-                for times in self.times() {
-                    times.iter_mut().zip(tasks).for_each(|(ns, task)| *ns = grown(task, *ns));
-                }
-                self.assume("the number of tasks stays the same; each task's input and run time scale");
-                self.widen(0.0, 0.2 * (factor.ln()).abs());
-                Ok(())
-            }
-            Change::Executors(amount) => self.change_executors(*amount),
-            Change::IdleTimeout(timeout_ns) => self.set_idle_timeout(*timeout_ns),
-            Change::ExecutorCores(amount) | Change::Cores(amount) => self.change_cores(*amount, change),
-            other => Err(unsupported(other)),
         }
+        Ok(())
     }
 
     fn remove_part(&mut self, part: &str) -> Result<(), WhatIfError> {
         let recorded = self.recorded;
+        self.removed.push(part.to_string());
         if part == "stragglers" {
             let assumption = "every task slower than its stage's median rate runs at that rate";
             return self.replace(&recorded.at_median_ns, assumption);
@@ -147,8 +148,33 @@ impl<'r> Scenario<'r> {
             )));
         }
         self.shorten(|task| without.blocked_ms(task), 1.0);
+        if let Some(time) = without.time_of(&mut self.blocked) {
+            scale(time, 0.0);
+        }
         self.assume(format!("no task is ever blocked on {part}: the upper bound of fixing it"));
         Ok(())
+    }
+
+    fn remove_input(&mut self) {
+        self.shorten(|task| Without::Input.blocked_ms(task), 1.0);
+        let tasks = self.recorded.replays.tasks.all.iter();
+        let input: f64 = tasks.filter_map(|task| Without::Input.blocked_ms(task)).map(|b| b.0).sum();
+        let disk = &mut self.blocked.disk.measured_ms;
+        *disk = disk.map(|ms| (ms - input).max(0.0));
+        self.assume("no task waits for input; it is still decoded");
+    }
+
+    fn scale_input(&mut self, factor: f64) {
+        let grown = |task: &Task, ns: u64| {
+            let fixed = (overhead_ms(task) * 1e6).min(ns as f64);
+            (fixed + (ns as f64 - fixed) * factor) as u64
+        };
+        let tasks = &self.recorded.replays.tasks.all;
+        for times in self.times() {
+            times.iter_mut().zip(tasks).for_each(|(ns, task)| *ns = grown(task, *ns));
+        }
+        self.assume("the number of tasks stays the same; each task's input and run time scale");
+        self.widen(0.0, 0.2 * (factor.ln()).abs());
     }
 
     fn replace(&mut self, replaced: &[(TaskIx, u64)], assumption: &str) -> Result<(), WhatIfError> {
@@ -179,6 +205,14 @@ impl<'r> Scenario<'r> {
             self.widen(CONTENTION, CONTENTION);
             self.assume("concurrent tasks share their machine's cores, whose number is in the log");
         }
+        scale(&mut self.blocked.disk, 1.0 / factor);
+        self.assume("all time that tasks may wait for disks scales with the disk rate");
+    }
+
+    fn change_network_rate(&mut self, factor: f64) {
+        self.shorten(|task| Without::Network.blocked_ms(task), 1.0 - 1.0 / factor);
+        scale(&mut self.blocked.network, 1.0 / factor);
+        self.assume("all time that tasks wait for shuffle data scales with the link rate");
     }
 
     /// Removes a share of each task's blocked time from its duration; a negative share adds to it.
@@ -202,13 +236,17 @@ impl<'r> Scenario<'r> {
         Ok(())
     }
 
-    fn change_cores(&mut self, amount: Amount, change: &Change) -> Result<(), WhatIfError> {
-        let now = self.recorded.executors();
-        if matches!(change, Change::Cores(_)) && now.len() > 1 {
+    fn change_cores(&mut self, amount: Amount) -> Result<(), WhatIfError> {
+        if self.recorded.executors().len() > 1 {
             return Err(WhatIfError::Usage(
                 "`cores` applies to a single machine; on a cluster set executors or executor.cores".into(),
             ));
         }
+        self.change_executor_cores(amount)
+    }
+
+    fn change_executor_cores(&mut self, amount: Amount) -> Result<(), WhatIfError> {
+        let now = self.recorded.executors();
         let wanted = |slots: usize| checked_count("executor.cores", amount.of(Some(slots as f64)), 1024.0);
         for (_, slots) in &mut self.executors().slots {
             *slots = wanted(*slots)?;
@@ -258,14 +296,8 @@ fn checked_count(key: &str, wanted: Option<f64>, max: f64) -> Result<usize, What
     Err(WhatIfError::Usage(format!("{key}={whole}: expected a number from 1 to {max}")))
 }
 
-fn unsupported(change: &Change) -> WhatIfError {
-    WhatIfError::Usage(match change {
-        Change::DiskRate(..) | Change::NetworkRate(_) => {
-            "an event log does not record the rates of disks and links; set disk.rate or network.rate relative to now, for example x2".into()
-        }
-        Change::Machines(_) => "an event log records executors, not machines; set executors".into(),
-        _ => format!("an event log does not support this change; supported: {SUPPORTED}"),
-    })
+fn scale(time: &mut BlockedTime, factor: f64) {
+    time.measured_ms = time.measured_ms.map(|ms| ms * factor);
 }
 
 #[cfg(test)]
