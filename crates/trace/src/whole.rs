@@ -167,10 +167,9 @@ impl Pending {
         Ok(())
     }
 
-    /// Renames as [`Pending::rename`] does, and syncs the folder.
-    fn publish(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        self.rename(sync)?;
-        sync_folder(self.target.parent().unwrap_or(Path::new("/")))
+    /// Returns the folder of the target.
+    fn folder(&self) -> &Path {
+        self.target.parent().unwrap_or(Path::new("/"))
     }
 
     fn discard(&self) {
@@ -272,9 +271,10 @@ impl WholeFile {
     /// Returns an error if an operation fails or the file was discarded. The target is then unchanged, unless
     /// only the sync of its folder failed.
     pub fn publish(&self) -> io::Result<()> {
+        self.publish_before_folder()?;
         match &self.destination {
-            Destination::Pending(pending) => pending.publish(|| self.file.sync_all()),
-            Destination::InPlace { folder } => self.file.sync_all().and_then(|()| sync_folder(folder)),
+            Destination::Pending(pending) => sync_folder(pending.folder()),
+            Destination::InPlace { folder } => sync_folder(folder),
             Destination::Direct => Ok(()),
         }
     }
@@ -343,12 +343,13 @@ impl WholeFolder {
     /// Returns an error if an operation fails. The target is then unchanged, unless only the sync of the folder
     /// that holds it failed.
     pub fn publish(&self) -> io::Result<()> {
-        self.pending.publish(|| {
+        self.pending.rename(|| {
             for entry in fs::read_dir(self.path())? {
                 File::open(entry?.path())?.sync_all()?;
             }
             File::open(self.path())?.sync_all()
-        })
+        })?;
+        sync_folder(self.pending.folder())
     }
 }
 
