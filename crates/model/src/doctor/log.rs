@@ -11,6 +11,7 @@ use pellucid_trace::probe::{ReadFrom, ReadRate, Report};
 use pellucid_trace::{Application, Blocked, PipelinedTask, Trace, kind};
 
 use super::configuration::SparkConfiguration;
+use super::listing::long_listings;
 use super::problem::{Problem, Saving};
 use super::remedies::{
     FEWER_REQUESTS, LARGE_REQUEST_BYTES, MIN_REQUESTS, MIN_STREAM_SPEEDUP, MIN_TIME_SHARE, READ_SLOWER,
@@ -197,19 +198,9 @@ fn listing(trace: &Trace) -> Option<Problem> {
     };
     let took = trace.job_ends.iter().filter_map(|e| e.ended_ns.checked_sub(lists(e.job)?));
     let took: Vec<u64> = took.collect();
-    let (listed, whole) = (took.iter().sum::<u64>(), jobs_ns(trace));
-    (listed as f64 > MIN_TIME_SHARE * whole as f64).then(|| {
-        let finding = Finding::new(
-            "planning waits for listings",
-            format!(
-                "{} jobs that list files took {} ms, {} of the jobs' time",
-                took.len(),
-                number(listed as f64 / 1e6),
-                percent(listed as f64 / whole as f64)
-            ),
-            "use fewer folders and larger files, or a table format that keeps its own list of files",
-        );
-        Problem::saving(finding, Saving::Time([listed / 2, listed, listed]))
+    let change = "use fewer folders and larger files, or a table format that keeps its own list of files";
+    long_listings("jobs that list files", &took, jobs_ns(trace), change, |listed| {
+        [listed / 2, listed, listed]
     })
 }
 

@@ -13,6 +13,7 @@
 
 mod composition;
 mod configuration;
+mod listing;
 mod log;
 mod monotasks;
 mod problem;

@@ -3,6 +3,7 @@
 use pellucid_trace::probe::{ReadFrom, Report};
 use pellucid_trace::{Monotask, Operation, Phase, StorageOperation, Trace, kind, union_ns};
 
+use super::listing::long_listings;
 use super::problem::{Problem, Saving};
 use super::remedies::{
     FASTER_WRITES, FEWER_REQUESTS, LARGE_REQUEST_BYTES, MIN_REQUESTS, MIN_TIME_SHARE, READ_SLOWER,
@@ -67,21 +68,11 @@ fn listing(trace: &Trace) -> Option<Problem> {
         .filter(|o| o.operation == Operation::List && o.error.is_none())
         .map(|o| o.duration_ns)
         .collect();
-    let (listed, whole) = (lists.iter().sum::<u64>(), duration_ns(trace)?);
-    (listed as f64 > MIN_TIME_SHARE * whole as f64).then(|| {
-        let finding = Finding::new(
-            "planning waits for listings",
-            format!(
-                "{} listings took {} ms, {} of the jobs' time",
-                lists.len(),
-                number(listed as f64 / 1e6),
-                percent(listed as f64 / whole as f64)
-            ),
-            "use fewer and larger files, or a table format that keeps its own list of files",
-        );
+    let change = "use fewer and larger files, or a table format that keeps its own list of files";
+    long_listings("listings", &lists, duration_ns(trace)?, change, |listed| {
         // Listings may overlap other work, and one is needed anyway.
         let one = listed / lists.len() as u64;
-        Problem::saving(finding, Saving::Time([0, listed - one, listed - one]))
+        [0, listed - one, listed - one]
     })
 }
 
