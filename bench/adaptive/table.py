@@ -8,6 +8,7 @@ from collections import defaultdict
 from bench.adaptive.matrix import CONCURRENT_STAGES, DEFAULT, EMPTY_TASKS, GROUPS, POLICIES, REMEMBERED, SLOTS, SWEEP, VARYING_ORDER, settings_of
 from bench.common import pages, results
 from bench.common.goals import Goal, at_most, of_all
+from bench.common.pages import joined
 from bench.common.stats import ratio_interval, resolved
 
 SUITE = "adaptive"
@@ -382,8 +383,7 @@ def chosen(policy: str, stages: list[dict], best: list[str], settings: dict, lac
             costs, word = f"stock-{like} takes {ours / theirs:.2f} times as long as stock-{name}", "not met"
             others = [other for other in alike(settings, place, name) if near(stage["concurrency"], other)]
             if others:
-                listed = " and ".join(filter(None, (", ".join(others[:-1]), others[-1])))
-                costs, word = f"{costs}, but {listed} cannot be told from {name}", "not resolved"
+                costs, word = f"{costs}, but {joined(others)} cannot be told from {name}", "not resolved"
             misses.append(f"  - stage {place}: {word}: {costs}")
         said.append(f"{place}: {stage['concurrency']:.0f} ({name})")
         words.append(word)

@@ -26,6 +26,11 @@ def narrow_header(*cells: object) -> list[str]:
     return [row(*cells), "|" + "---|" * len(cells)]
 
 
+def joined(names: list[str]) -> str:
+    """Joins names with commas and "and"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
 def newest(lines: Iterable[dict]) -> list[dict]:
     """Returns the last line of each case, in order of first appearance."""
     return list({repr(line["case"]): line for line in lines}.values())

@@ -5,12 +5,11 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from bench.common import results
+from bench.storage.measured import TRACES
 from bench.storage.workloads import TPCDS
 from harness import binary
 
 COMPOSITIONS = Path(__file__).with_name("compositions")
-TRACES = results.FOLDER / "storage"
 # The suite of `bench.storage.examined`, and its conditions.
 EXAMINED = "storage-examined"
 CONDITIONS = ("as it is", "eight reads at once", "lines counted only", "a core each")

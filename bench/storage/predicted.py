@@ -15,11 +15,11 @@ from pathlib import Path
 
 from bench.common import results, runner
 from bench.common.runner import TimeLimit, say
-from bench.storage import data, table, workloads
+from bench.storage import data, workloads
+from bench.storage.measured import BASIS, PREDICTED_WORKLOADS, TRACES, basis
+from bench.storage.measured import PREDICTED as SUITE
 from bench.storage.rig import SERVICES, Place, Rig, rig
 from bench.storage.run import analysis, carry_out, exported, keep_trace, probed, ready
-from bench.storage.table import PREDICTED as SUITE
-from bench.storage.table import PREDICTED_WORKLOADS, basis
 from harness import binary
 from lab.memory import kept
 
@@ -59,8 +59,8 @@ def job(hardware: Rig, place: Place, workload: str, number: int, folder: Path) -
     ends = [row["service_ns"] for row in rows if row["phase"] == "write" and not row["bytes"]]
     found = {"job_s": max(durations) / 1e3, "publish_s": sum(ends) / 1e9, "others_cores": others(), "hardware": hardware.said}
     results.append(SUITE, case, found)
-    if place.name == table.BASIS and number == 0:
-        table.TRACES.mkdir(parents=True, exist_ok=True)
+    if place.name == BASIS and number == 0:
+        TRACES.mkdir(parents=True, exist_ok=True)
         keep_trace(trace, basis(workload), hardware.folder)
     say(f"{workload}, {place.name}, {number}: {found['job_s']:.3f} s")
 
@@ -69,10 +69,10 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
     """Measures everything that is missing, until the time limit: the probes, then rounds."""
     limit = TimeLimit(chosen.time_limit)
     rounds = [(number, workload) for number in range(REPEATS) for workload in PREDICTED_WORKLOADS]
-    with rig(set(chosen.only) or {table.BASIS, *SERVICES}) as hardware, kept() as results.memory:
+    with rig(set(chosen.only) or {BASIS, *SERVICES}) as hardware, kept() as results.memory:
         ready(hardware, put)
         for place in hardware.places:
-            if place.name != table.BASIS and not results.done(SUITE, {"probe": place.name}):
+            if place.name != BASIS and not results.done(SUITE, {"probe": place.name}):
                 probe(hardware, place)
         for number, workload in rounds:
             for place in hardware.places:
@@ -86,9 +86,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
 def main() -> int:
     """Runs the command."""
     parser = runner.options("storage.predicted", __doc__)
-    parser.add_argument(
-        "--only", nargs="*", default=[], metavar="COMPOSITION", help=f"compositions, with {table.BASIS} (default: it and the services)"
-    )
+    parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"compositions, with {BASIS} (default: it and the services)")
     chosen = parser.parse_args()
     return carry_out(run, chosen)
 

@@ -21,7 +21,7 @@ import zstandard
 
 from bench.common import results, runner
 from bench.common.runner import TimeLimit, say, scratch
-from bench.storage import data, table, workloads
+from bench.storage import data, measured, table, workloads
 from bench.storage.rig import ALL, Place, Rig, percentiles, rig
 from bench.storage.spark import MAGIC, RENAME, Session, keep, log_of, session
 from bench.storage.spark import task_times as spark_task_times
@@ -98,17 +98,17 @@ def pellucid(hardware: Rig, place: Place, workload: Workload, number: int, folde
     found |= {"task_s": spread(tasks), "bottleneck": bottleneck(traces)}
     if not workload.way:
         return found
-    of_run = table.stem(workload.name, place.name, number)
+    of_run = measured.stem(workload.name, place.name, number)
     names = [f"{of_run}{f'-{n}' if len(traces) > 1 else ''}.trace" for n in range(1, len(traces) + 1)]
     for trace, name in zip(traces, names, strict=True):
-        keep_trace(trace, table.TRACES / name, hardware.folder)
+        keep_trace(trace, measured.TRACES / name, hardware.folder)
     return found | {"files": names}
 
 
 def keep_medians() -> None:
     """Deletes kept traces and logs, except those of each composition's median run once all repeats exist."""
-    stay = table.files_to_keep(table.lines(), REPEATS)
-    for path in table.TRACES.glob("*-r[0-9]*"):
+    stay = measured.files_to_keep(measured.lines(), REPEATS)
+    for path in measured.TRACES.glob("*-r[0-9]*"):
         if path.name not in stay:
             path.unlink()
 
@@ -221,9 +221,9 @@ class Spark:
         """Appends the task times from the session's log after its end, and keeps each run's part of the log."""
         log, bears = log_of(ended.events), {workload.name for workload in WORKLOADS if workload.way}
         spans = [span for _, span in self.asked]
-        names = [f"{table.stem(case['workload'], case['composition'], case['round'])}-spark.zstd" for case, _ in self.asked]
+        names = [f"{measured.stem(case['workload'], case['composition'], case['round'])}-spark.zstd" for case, _ in self.asked]
         files = [[name] if case["workload"] in bears else [] for (case, _), name in zip(self.asked, names, strict=True)]
-        keep(log, {table.TRACES / name: span for some, span in zip(files, spans, strict=True) for name in some}, self.hardware.folder)
+        keep(log, {measured.TRACES / name: span for some, span in zip(files, spans, strict=True) for name in some}, self.hardware.folder)
         for (case, _), some, seconds in zip(self.asked, files, spark_task_times(log, spans), strict=True):
             results.append(SUITE, {"tasks": case}, {"task_s": spread(seconds), "files": some})
 
@@ -292,7 +292,7 @@ def commits(hardware: Rig, place: Place, times_as_large: int, folder: Path) -> N
     probe = folder / "probe.json"
     probe.write_text(json.dumps(found["report"]))
     for name, log in logs.items():
-        kept = table.TRACES / table.log_name(place.name, times_as_large, name)
+        kept = measured.TRACES / measured.log_name(place.name, times_as_large, name)
         keep(log, {kept: (0.0, math.inf)})
         found[f"{name}_findings"] = findings(kept, ["--probe", probe])
         (times,) = spark_task_times(log, [(0.0, math.inf)])
@@ -332,7 +332,7 @@ def ready(hardware: Rig, put: Callable[[Place], None] = data.put) -> None:
 def run(chosen: argparse.Namespace, folder: Path) -> None:
     """Measures everything that is missing, until the time limit: one round, the commits, the other rounds."""
     limit = TimeLimit(chosen.time_limit)
-    table.TRACES.mkdir(parents=True, exist_ok=True)
+    measured.TRACES.mkdir(parents=True, exist_ok=True)
     with rig(set(chosen.only)) as hardware, kept() as results.memory, Spark(hardware, folder) as spark:
         ready(hardware, put)
         if not chosen.no_probes:
@@ -363,7 +363,7 @@ def main() -> int:
     """Runs the command."""
     parser = runner.options("storage.run", __doc__)
     parser.add_argument("--only", nargs="*", default=[], metavar="COMPOSITION", help=f"compositions, of {', '.join(ALL)} (default all)")
-    parser.add_argument("--engines", nargs="*", default=table.ENGINES, choices=table.ENGINES)
+    parser.add_argument("--engines", nargs="*", default=measured.ENGINES, choices=measured.ENGINES)
     parser.add_argument("--no-matrix", action="store_true", help="skip the four workloads")
     parser.add_argument("--no-probes", action="store_true", help="skip the probes")
     parser.add_argument("--no-commits", action="store_true", help="skip the writes with and without renames")

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from bench.common import results
-from bench.storage import agreement, causes, data, rig, run, spark, table, workloads
+from bench.storage import agreement, causes, data, measured, rig, run, spark, table, workloads
 from bench.storage.rig import Place
+from bench.storage.sections import commits, layers, predictions, runtimes
+from bench.storage.sections.examined import examined
 
 
 def apart(*seconds: float) -> list[tuple[float, float]]:
@@ -71,7 +73,7 @@ def test_lines_are_of_the_newest_build_per_engine_and_workload(tmp_path, monkeyp
     written = [line(case, "old") for case in (sparks, {"tasks": sparks}, ours, words, {"probe": "GC"})]
     written += [line(case, "new") for case in (later, {"probe": "NC"})]
     (tmp_path / "storage.jsonl").write_text("\n".join(written) + "\n")
-    assert [one["case"] for one in table.lines()] == [sparks, {"tasks": sparks}, words, later, {"probe": "NC"}]
+    assert [one["case"] for one in measured.lines()] == [sparks, {"tasks": sparks}, words, later, {"probe": "NC"}]
 
 
 def test_page_shows_measured_compositions_only(tmp_path, monkeypatch):
@@ -101,8 +103,8 @@ def test_page_shows_measured_compositions_only(tmp_path, monkeypatch):
     ("predicted_s", "verdict"), [(8.6, "met"), (11.4, "met"), (12.5, "not resolved"), (8.0, "not resolved"), (13.0, "not met"), (7.5, "not met")]
 )
 def test_goal_is_not_resolved_within_the_interval_of_the_saving(predicted_s, verdict):
-    assert table.verdict(predicted_s * 1e3, saved_s=10.0, half_s=1.0) == verdict
-    assert table.verdict(None, 10.0, 1.0) == "not seen"
+    assert commits.verdict(predicted_s * 1e3, saved_s=10.0, half_s=1.0) == verdict
+    assert commits.verdict(None, 10.0, 1.0) == "not seen"
 
 
 def test_findings_explain_only_their_direction_of_io():
@@ -137,14 +139,14 @@ def test_findings_of_several_queries_are_merged():
 
 
 def test_examined_runs_are_shown_by_condition(tmp_path, monkeypatch):
-    assert table.examined([]) == []
+    assert examined([]) == []
     lines = []
     for number in range(5):
         for seconds, condition in ((1.4, "as it is"), (1.2, "a core each")):
             use = {"disk_mb_s": [1, 2, 90, 4, 5], "data_core_s": seconds / 2}
             case = {"condition": condition, "round": number, "composition": "GC-V"}
             lines.append({"case": case, "s": seconds + number / 100, "use": use})
-    page = "\n".join(table.examined(lines))
+    page = "\n".join(examined(lines))
     assert "| GC-V | as it is | 1.42 (1.40 to 1.44) | 90 | 0.70 | 5 |\n| GC-V | a core each | 1.22 (1.20 to 1.24) | 90 | 0.60 | 5 |" in page, page
 
 
@@ -169,13 +171,13 @@ def test_only_the_median_run_keeps_its_files_once_all_repeats_exist(tmp_path, mo
     # A run whose session was lost has no files, but can still be the median.
     lost = [run_of(number, seconds, "Spark", "S3") for number, seconds in enumerate((1.0, 2.0, 3.0))]
     found = [*ours, *sparks, *tasks, *fewer, *lost]
-    assert table.kept(found, "Pellucid") == {("word count", "NC"): ["ours-2"], ("word count", "S3"): ["fewer-1"]}
-    assert table.kept(found, "Spark") == {("word count", "NC"): ["spark-0"]}
+    assert measured.kept(found, "Pellucid") == {("word count", "NC"): ["ours-2"], ("word count", "S3"): ["fewer-1"]}
+    assert measured.kept(found, "Spark") == {("word count", "NC"): ["spark-0"]}
     stay = {"ours-2", "spark-0", "fewer-0", "fewer-1"}
-    assert table.files_to_keep(found, 3) == stay
+    assert measured.files_to_keep(found, 3) == stay
 
-    monkeypatch.setattr(table, "TRACES", tmp_path)
-    monkeypatch.setattr(table, "lines", list)
+    monkeypatch.setattr(measured, "TRACES", tmp_path)
+    monkeypatch.setattr(measured, "lines", list)
     others = ("commits-NC-1-rename.zstd", "predicted-DFSIO.trace")
     for name in (*others, "word-count-NC-r0.trace", "TPC-DS-GC-VB-r4-5.trace", "DFSIO-NC-r1-spark.zstd"):
         (tmp_path / name).touch()
@@ -189,14 +191,14 @@ def test_totals_of_median_runs_are_shown_by_engine():
         return {"case": {"round": 0, "workload": "word count", "composition": "GC-VB", "engine": engine}, "s": seconds, "use": use}
 
     page = "\n".join(
-        table.moved([run_of("Pellucid", 1.5, 141.3), run_of("Pellucid", 1.4, 7.0), run_of("Pellucid", 1.6, 8.0), run_of("Spark", 2.0, 9.0)])
+        layers.moved([run_of("Pellucid", 1.5, 141.3), run_of("Pellucid", 1.4, 7.0), run_of("Pellucid", 1.6, 8.0), run_of("Spark", 2.0, 9.0)])
     )
     assert "| word count | Pellucid | GC-VB | 1.50 | 141 | 142 | 1.11 |\n| word count | Spark | GC-VB | 2.00 | 9 | 142 | 1.11 |" in page, page
 
 
 def test_predictions_are_compared_with_the_jobs_own_times(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
-    assert table.predicted() == []
+    assert predictions.predicted() == []
     first = {"median": 1.0, "p99": 1.0}
     read = [{"concurrency": 1, "pattern": "sequential", "request_bytes": 8 << 20, "bytes_per_s": 1e8, "first_byte_ms": first}]
     upload = {"bytes": 10 << 20, "sent_ms": 200.0, "complete_ms": 50.0, "complete_small_ms": 10.0}
@@ -209,7 +211,7 @@ def test_predictions_are_compared_with_the_jobs_own_times(tmp_path, monkeypatch)
         case = {"workload": "DFSIO", "composition": "S3", "round": number}
         written.append(line(case, job_s=9.0, publish_s=1.5, others_cores=0.0, hardware="h"))
     (tmp_path / "storage-predicted.jsonl").write_text("\n".join(written) + "\n")
-    (row,) = (part for part in table.predicted() if part.startswith("| DFSIO"))
+    (row,) = (part for part in predictions.predicted() if part.startswith("| DFSIO"))
     # The kept trace writes 384 MB; at this probe's 52 MB/s that takes 7.3 s, before the completion.
     assert row.startswith("| DFSIO | S3 | 9.00 (9.00 to 9.00) | ") and row.endswith(" % | inside | 1.50 | 1.47 |"), row
 
@@ -224,12 +226,12 @@ def test_log_is_split_into_jobs_driver_commits_and_tasks(tmp_path):
     events = [{"Event": "SparkListenerJobStart"} | begun, task(800, "300"), task(500, "100"), {"Event": "SparkListenerJobEnd"} | ended]
     log = tmp_path / "log"
     log.write_text("".join(json.dumps(event) + "\n" for event in [*events, {"Event": sql, "time": 3500}]))
-    found = table.parts(log)
+    found = commits.parts(log)
     expected = {"jobs": 2.0, "driver after the jobs": 0.5, "task commits": 0.4, "tasks without commits": 0.9}
     assert found == pytest.approx(expected)
-    [said] = table.requests(log, {"commit": {"request_ms": 4.0}})
+    [said] = commits.requests(log, {"commit": {"request_ms": 4.0}})
     assert "took 200 ms on average" in said and "22.2 ms, against 4.0 ms in the probe" in said
-    assert table.requests(log, {"commit": {}}) == table.requests(tmp_path / "none", {"commit": {"request_ms": 4.0}}) == []
+    assert commits.requests(log, {"commit": {}}) == commits.requests(tmp_path / "none", {"commit": {"request_ms": 4.0}}) == []
 
 
 def test_spark_does_not_write_to_stores_that_refuse_it():
@@ -238,16 +240,16 @@ def test_spark_does_not_write_to_stores_that_refuse_it():
 
 
 def test_compositions_are_ranked_and_double_replication_is_found():
-    links = table.ranks()
+    links = runtimes.ranks()
     assert {name: links["read"][name] for name in rig.ALL} == dict.fromkeys(rig.ALL, 2) | {"GC": 0, "SWI": 4}
     volumes = {name: links["write"][name] for name in ("GC", *rig.VOLUMES)}
     assert volumes == {"GC": 0, "GC-V": 2, "GC-VS": 4, "GC-VB": 10}
     # On this machine no link lies between copies.
-    here = table.ranks(as_placed=True)
+    here = runtimes.ranks(as_placed=True)
     assert here["write"] == links["write"] | {"GC-VS": 2, "GC-VB": 4} and here["read"] == links["read"]
     report = {"format": "pellucid.probe/1", "url": "file:///v", "read": [], "commit": dict.fromkeys(("rename_ms", "multipart_ms"))}
     unmeasured = ("chosen_concurrency", "write_bytes_per_s", "small_objects_per_s", "list_per_s", "rename", "read_after_write")
-    found = table.compositions({name: report | dict.fromkeys(unmeasured) for name in rig.VOLUMES})
+    found = causes.compositions({name: report | dict.fromkeys(unmeasured) for name in rig.VOLUMES})
     titles = {name: [f["title"] for f in some] for name, some in found.items()}
     assert titles == {"GC-V": [], "GC-VS": [], "GC-VB": ["GC-VB: both layers replicate"]}
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.storage import table
+from bench.storage import measured
+from bench.storage.sections import commits
 from harness import binary
 from harness.sql import oracle
 from harness.stores import ceph, s3, services
@@ -434,12 +435,12 @@ def test_doctor_finds_rename_commits_in_spark_logs(place):
 @pytest.mark.parametrize("place", ["SWI", "MINIO"])
 def test_doctor_predicts_the_cost_of_renames(place, times, tmp_path):
     """Predicts from the renaming session's log and the probe before it; compares with the measured saving."""
-    *_, measured = [line for line in table.lines() if line["case"] == {"commits": place, "times": times}]
+    *_, last = [line for line in measured.lines() if line["case"] == {"commits": place, "times": times}]
     probed = tmp_path / "probe.json"
-    probed.write_text(json.dumps(measured["report"]))
-    [found] = doctor(table.TRACES / table.log_name(place, times, "rename"), "--probe", probed)
-    saved_ms = 1e3 * (sum(measured["rename_s"]) - sum(measured["magic_s"]))
-    assert float(found["saves_ms"]) == pytest.approx(saved_ms, rel=table.GOAL), found
+    probed.write_text(json.dumps(last["report"]))
+    [found] = doctor(measured.TRACES / measured.log_name(place, times, "rename"), "--probe", probed)
+    saved_ms = 1e3 * (sum(last["rename_s"]) - sum(last["magic_s"]))
+    assert float(found["saves_ms"]) == pytest.approx(saved_ms, rel=commits.GOAL), found
     assert found["low_ms"] <= saved_ms <= found["high_ms"], (saved_ms, found)
 
 
