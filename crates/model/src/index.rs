@@ -37,6 +37,14 @@ indices! {
     JobIx;
     /// A stage of the trace.
     StageIx;
+    /// A machine.
+    MachineIx;
+    /// A resource of the trace, or one that a what-if adds.
+    ResourceIx;
+    /// A multitask.
+    MultitaskIx;
+    /// A monotask of the trace.
+    MonotaskIx;
     /// A pipelined task, in launch order.
     TaskIx;
     /// A slot of an executor, in the order of first use.
@@ -65,6 +73,14 @@ impl<I: Ix, T> Table<I, T> {
     pub fn push(&mut self, row: T) -> I {
         self.rows.push(row);
         I::new(self.rows.len() - 1)
+    }
+
+    /// Adds equal rows up to a number of rows, or removes those after it.
+    pub fn resize(&mut self, rows: usize, row: T)
+    where
+        T: Clone,
+    {
+        self.rows.resize(rows, row);
     }
 
     /// Returns a row, if there is one.
@@ -140,5 +156,29 @@ impl<'t, I, T> IntoIterator for &'t Table<I, T> {
 
     fn into_iter(self) -> Self::IntoIter {
         self.rows.iter()
+    }
+}
+
+impl<'t, I, T> IntoIterator for &'t mut Table<I, T> {
+    type Item = &'t mut T;
+    type IntoIter = std::slice::IterMut<'t, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.rows.iter_mut()
+    }
+}
+
+impl<I, T> IntoIterator for Table<I, T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.rows.into_iter()
+    }
+}
+
+impl<I, T> Extend<T> for Table<I, T> {
+    fn extend<R: IntoIterator<Item = T>>(&mut self, rows: R) {
+        self.rows.extend(rows);
     }
 }

@@ -12,6 +12,7 @@ use pellucid_trace::{Monotask, Phase, Trace, kind, union_ns};
 
 use super::scenario::{OtherStorage, Terms};
 use crate::analysis::Bottleneck;
+use crate::index::{Ix, ResourceIx};
 use crate::monotasks::capacity::Capacity;
 use crate::monotasks::demand::{Demand, Demands, brings_in};
 use crate::monotasks::spans::{Cuts, Limits, Members, Part, members};
@@ -192,9 +193,10 @@ impl<'t> Analytic<'t> {
         let crossing = if kind == kind::NETWORK { terms.crossing } else { 1.0 };
         let (mut amount, mut rates, mut fixed_ns, mut largest) = (0.0, 0.0, 0.0, (-1.0, members[0]));
         for ix in members {
-            let rate = self.resources[*ix].rate * terms.faster.get(*ix).copied().unwrap_or(1.0);
+            let rate =
+                self.resources[*ix].rate * terms.faster.get(ResourceIx::new(*ix)).copied().unwrap_or(1.0);
             rates += rate;
-            let free = terms.free.get(*ix).copied().unwrap_or(false);
+            let free = terms.free.get(ResourceIx::new(*ix)).copied().unwrap_or(false);
             let Some(load) = span.loads.get(ix).filter(|_| !free) else { continue };
             let (all, fixed) = load.under(terms);
             amount += all * crossing;

@@ -18,15 +18,16 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use pellucid_trace::{Phase, Trace, kind};
+use pellucid_trace::{Multitask, Phase, Trace, kind};
 
 use super::service::Service;
+use crate::index::{Ix, JobIx, MachineIx, MonotaskIx, MultitaskIx, ResourceIx, StageIx, Table};
 use crate::monotasks::demand::{Demands, core_time, service};
 
 /// A monotask to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Mono {
-    pub resource: u32,
+    pub resource: ResourceIx,
     pub phase: Phase,
     /// Nanoseconds of an undisturbed core, bytes, or nanoseconds of service: see [`Service`].
     pub work: f64,
@@ -48,7 +49,7 @@ pub(crate) enum Submission {
     /// This long after its stage's submission.
     WithStage(u64),
     /// When monotask `monotask` of multitask `multitask` has done `share` of its work.
-    During { multitask: u32, monotask: u32, share: f64 },
+    During { multitask: MultitaskIx, monotask: u32, share: f64 },
     /// This long after all other multitasks of its stage have ended.
     AfterStage(u64),
 }
@@ -56,9 +57,9 @@ pub(crate) enum Submission {
 /// A multitask to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
-    pub stage: u32,
+    pub stage: StageIx,
     /// The machine it runs on.
-    pub machine: u32,
+    pub machine: MachineIx,
     pub memory_bytes: u64,
     pub submission: Submission,
     /// Time from its admission until its monotasks were known.
@@ -69,8 +70,8 @@ pub(crate) struct Task {
 /// A stage to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Stage {
-    pub job: u32,
-    pub after: Vec<u32>,
+    pub job: JobIx,
+    pub after: Vec<StageIx>,
     /// Time from the end of its dependencies, or from its job's submission.
     pub gap_ns: u64,
 }
@@ -79,7 +80,7 @@ pub(crate) struct Stage {
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     /// The job that had to end first, as far as the trace shows.
-    pub after: Option<u32>,
+    pub after: Option<JobIx>,
     /// Time from that end, or from the trace's first job, to its submission.
     pub gap_ns: u64,
     /// Time from its last monotask to its end.
@@ -89,26 +90,28 @@ pub(crate) struct Job {
 /// The recorded jobs to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded {
-    pub jobs: Vec<Job>,
-    pub stages: Vec<Stage>,
+    pub jobs: Table<JobIx, Job>,
+    pub stages: Table<StageIx, Stage>,
     /// Shared between changes that leave the work unchanged.
-    pub tasks: Arc<Vec<Task>>,
-    /// By resource of the trace.
-    pub services: Vec<Service>,
+    pub tasks: Arc<Table<MultitaskIx, Task>>,
+    pub services: Table<ResourceIx, Service>,
     pub machines: u32,
-    /// By machine.
-    pub memory_bytes: Vec<Option<u64>>,
+    pub memory_bytes: Table<MachineIx, Option<u64>>,
 }
 
 impl Recorded {
     /// Builds the demands of a trace that can be predicted.
-    pub fn of(trace: &Trace, demands: &Demands, services: Vec<Service>, order: Order) -> Recorded {
+    pub fn of(
+        trace: &Trace,
+        demands: &Demands,
+        services: Table<ResourceIx, Service>,
+        order: Order,
+    ) -> Recorded {
         let Order { members, ends, stage_ends, after } = order;
         let lags = lags(trace, &services);
-        let tasks = after
-            .into_iter()
-            .enumerate()
-            .map(|(ix, after)| task(trace, demands, &services, members.of(ix), (&lags, after), ix));
+        let tasks = members.rows().zip(after);
+        let tasks =
+            tasks.map(|((ix, of_task), after)| task(trace, demands, &services, of_task, (&lags, after), ix));
         let mut recorded = Recorded {
             jobs: jobs(trace, &stage_ends),
             stages: stages(trace, &stage_ends),
@@ -123,14 +126,18 @@ impl Recorded {
         submissions(trace, &members, &ends, &mut recorded);
         recorded
     }
+
+    /// Returns the indices of the machines.
+    pub fn machines(&self) -> impl Iterator<Item = MachineIx> + use<> {
+        (0..self.machines).map(MachineIx)
+    }
 }
 
 /// The dependencies of a recorded job: the part that follows from the trace alone.
 pub(crate) struct Order {
     members: Members,
-    /// By multitask.
-    ends: Vec<u64>,
-    stage_ends: Vec<u64>,
+    ends: Table<MultitaskIx, u64>,
+    stage_ends: Table<StageIx, u64>,
     /// By multitask and monotask: see [`Mono::after`].
     after: Vec<Vec<Vec<u32>>>,
 }
@@ -141,82 +148,62 @@ impl Order {
         let members = members(trace);
         let ends = task_ends(trace, &members);
         let stage_ends = stage_ends(trace, &ends);
-        let after = (0..trace.multitasks.len()).map(|ix| after(trace, members.of(ix))).collect();
+        let after = members.iter().map(|of_task| after(trace, of_task)).collect();
         Order { members, ends, stage_ends, after }
     }
 }
 
 /// Monotasks by multitask, in queueing order.
-struct Members {
-    starts: Vec<u32>,
-    monotasks: Vec<u32>,
-}
-
-impl Members {
-    fn of(&self, task: usize) -> &[u32] {
-        &self.monotasks[self.starts[task] as usize..self.starts[task + 1] as usize]
-    }
-}
+type Members = Table<MultitaskIx, Vec<MonotaskIx>>;
 
 fn members(trace: &Trace) -> Members {
-    let known = |m: &&pellucid_trace::Monotask| {
-        (m.multitask as usize) < trace.multitasks.len() && (m.resource as usize) < trace.resources.len()
-    };
-    let mut starts = vec![0_u32; trace.multitasks.len() + 1];
-    for monotask in trace.monotasks.iter().filter(known) {
-        starts[monotask.multitask as usize + 1] += 1;
+    let mut members = Members::filled(trace.multitasks.len(), Vec::new());
+    for (ix, m) in (0..).map(MonotaskIx).zip(&trace.monotasks) {
+        let known = ResourceIx(m.resource).at() < trace.resources.len();
+        if let Some(of_task) = members.get_mut(MultitaskIx(m.multitask)).filter(|_| known) {
+            of_task.push(ix);
+        }
     }
-    for at in 1..starts.len() {
-        starts[at] += starts[at - 1];
-    }
-    let mut next = starts.clone();
-    let mut monotasks = vec![0; *starts.last().unwrap_or(&0) as usize];
-    for (ix, monotask) in trace.monotasks.iter().enumerate().filter(|(_, m)| known(m)) {
-        let place = &mut next[monotask.multitask as usize];
-        monotasks[*place as usize] = ix as u32;
-        *place += 1;
-    }
-    for task in 0..trace.multitasks.len() {
-        let of_task = &mut monotasks[starts[task] as usize..starts[task + 1] as usize];
+    for of_task in &mut members {
         of_task.sort_by_key(|ix| {
-            let m = &trace.monotasks[*ix as usize];
+            let m = &trace.monotasks[ix.at()];
             (m.queued_ns, m.started_ns(), *ix)
         });
     }
-    Members { starts, monotasks }
+    members
 }
 
 /// Returns the end of each multitask's last monotask, or its admission if it has none.
-fn task_ends(trace: &Trace, members: &Members) -> Vec<u64> {
-    let end = |ix: usize| {
-        let ends = members.of(ix).iter().map(|m| service(&trace.monotasks[*m as usize]).1);
-        ends.max().unwrap_or(trace.multitasks[ix].admitted_ns)
+fn task_ends(trace: &Trace, members: &Members) -> Table<MultitaskIx, u64> {
+    let end = |(of_task, task): (&Vec<MonotaskIx>, &Multitask)| {
+        let ends = of_task.iter().map(|m| service(&trace.monotasks[m.at()]).1);
+        ends.max().unwrap_or(task.admitted_ns)
     };
-    (0..trace.multitasks.len()).map(end).collect()
+    members.iter().zip(&trace.multitasks).map(end).collect()
 }
 
 /// Returns the end of each stage's last monotask, or its submission if it has none.
-fn stage_ends(trace: &Trace, task_ends: &[u64]) -> Vec<u64> {
-    let mut ends: Vec<u64> = trace.stages.iter().map(|s| s.submitted_ns).collect();
+fn stage_ends(trace: &Trace, task_ends: &Table<MultitaskIx, u64>) -> Table<StageIx, u64> {
+    let mut ends: Table<StageIx, u64> = trace.stages.iter().map(|s| s.submitted_ns).collect();
     for (task, end) in trace.multitasks.iter().zip(task_ends) {
-        if let Some(stage) = ends.get_mut(task.stage as usize) {
+        if let Some(stage) = ends.get_mut(StageIx(task.stage)) {
             *stage = (*stage).max(*end);
         }
     }
     ends
 }
 
-fn jobs(trace: &Trace, stage_ends: &[u64]) -> Vec<Job> {
-    let end_of = |ix: usize| trace.job_ends.iter().find(|e| e.job as usize == ix).map_or(0, |e| e.ended_ns);
-    let ends: Vec<u64> = (0..trace.jobs.len()).map(end_of).collect();
+fn jobs(trace: &Trace, stage_ends: &Table<StageIx, u64>) -> Table<JobIx, Job> {
+    let end_of = |(ix, _)| trace.job_ends.iter().find(|e| e.job == ix).map_or(0, |e| e.ended_ns);
+    let ends: Table<JobIx, u64> = (0..).zip(&trace.jobs).map(end_of).collect();
     let first = trace.jobs.iter().map(|j| j.submitted_ns).min().unwrap_or(0);
-    let each = trace.jobs.iter().enumerate().map(|(ix, job)| {
-        let before = (0..ends.len()).filter(|o| *o != ix && ends[*o] <= job.submitted_ns);
+    let each = ends.indices().zip(&trace.jobs).map(|(ix, job)| {
+        let before = ends.indices().filter(|o| *o != ix && ends[*o] <= job.submitted_ns);
         let after = before.max_by_key(|o| (ends[*o], *o));
-        let stages = trace.stages.iter().zip(stage_ends).filter(|(s, _)| s.job as usize == ix);
+        let stages = trace.stages.iter().zip(stage_ends).filter(|(s, _)| JobIx(s.job) == ix);
         let last = stages.map(|(_, end)| *end).max().unwrap_or(job.submitted_ns);
         Job {
-            after: after.map(|o| o as u32),
+            after,
             gap_ns: job.submitted_ns.saturating_sub(after.map_or(first, |o| ends[o])),
             tail_ns: ends[ix].saturating_sub(last.max(job.submitted_ns)),
         }
@@ -224,13 +211,14 @@ fn jobs(trace: &Trace, stage_ends: &[u64]) -> Vec<Job> {
     each.collect()
 }
 
-fn stages(trace: &Trace, ends: &[u64]) -> Vec<Stage> {
-    let each = trace.stages.iter().enumerate().map(|(ix, stage)| {
+fn stages(trace: &Trace, ends: &Table<StageIx, u64>) -> Table<StageIx, Stage> {
+    let each = ends.indices().zip(&trace.stages).map(|(ix, stage)| {
         // Only earlier stages can be dependencies; this prevents cycles in damaged traces.
-        let after: Vec<u32> = stage.after.iter().copied().filter(|a| (*a as usize) < ix).collect();
-        let from = after.iter().map(|a| ends[*a as usize]).max();
-        let from = from.unwrap_or_else(|| trace.jobs[stage.job as usize].submitted_ns);
-        Stage { job: stage.job, after, gap_ns: stage.submitted_ns.saturating_sub(from) }
+        let after: Vec<StageIx> = stage.after.iter().copied().map(StageIx).filter(|a| *a < ix).collect();
+        let from = after.iter().map(|a| ends[*a]).max();
+        let job = JobIx(stage.job);
+        let from = from.unwrap_or_else(|| trace.jobs[job.at()].submitted_ns);
+        Stage { job, after, gap_ns: stage.submitted_ns.saturating_sub(from) }
     });
     each.collect()
 }
@@ -239,19 +227,20 @@ fn stages(trace: &Trace, ends: &[u64]) -> Vec<Stage> {
 ///
 /// Only for cores: a disk's concurrency may be tuned, and its monotasks then wait by the controller's
 /// decision.
-fn lags(trace: &Trace, services: &[Service]) -> Vec<u64> {
-    let mut by_resource = vec![Vec::new(); trace.resources.len()];
-    for (ix, m) in trace.monotasks.iter().enumerate() {
-        if services.get(m.resource as usize).is_some_and(|s| s.timed) {
-            by_resource[m.resource as usize].push((m.started_ns(), ix));
+fn lags(trace: &Trace, services: &Table<ResourceIx, Service>) -> Table<MonotaskIx, u64> {
+    let mut by_resource = Table::<ResourceIx, _>::filled(services.len(), Vec::new());
+    for (ix, m) in (0..).map(MonotaskIx).zip(&trace.monotasks) {
+        let resource = ResourceIx(m.resource);
+        if services.get(resource).is_some_and(|s| s.timed) {
+            by_resource[resource].push((m.started_ns(), ix));
         }
     }
-    let mut lags = vec![0; trace.monotasks.len()];
+    let mut lags = Table::filled(trace.monotasks.len(), 0);
     for (mut starts, service) in by_resource.into_iter().zip(services) {
         starts.sort_unstable();
         let mut busy: BinaryHeap<std::cmp::Reverse<u64>> = BinaryHeap::new();
         for (start, ix) in starts {
-            let m = &trace.monotasks[ix];
+            let m = &trace.monotasks[ix.at()];
             let mut free = m.queued_ns;
             if busy.len() >= service.max_concurrency as usize {
                 free = free.max(busy.pop().map_or(0, |end| end.0));
@@ -266,40 +255,39 @@ fn lags(trace: &Trace, services: &[Service]) -> Vec<u64> {
 fn task(
     trace: &Trace,
     demands: &Demands,
-    services: &[Service],
-    of_task: &[u32],
-    (lags, mut after): (&[u64], Vec<Vec<u32>>),
-    ix: usize,
+    services: &Table<ResourceIx, Service>,
+    of_task: &[MonotaskIx],
+    (lags, mut after): (&Table<MonotaskIx, u64>, Vec<Vec<u32>>),
+    ix: MultitaskIx,
 ) -> Task {
-    let task = &trace.multitasks[ix];
-    let resource = |m: &u32| trace.monotasks[*m as usize].resource as usize;
-    let machine = of_task.first().map_or(0, |m| trace.resources[resource(m)].machine);
-    let queued = of_task.first().map(|m| trace.monotasks[*m as usize].queued_ns);
-    let one = |(place, m): (usize, &u32)| {
-        let monotask = &trace.monotasks[*m as usize];
+    let task = &trace.multitasks[ix.at()];
+    let first = of_task.first().map(|m| &trace.monotasks[m.at()]);
+    let machine = first.map_or(0, |m| trace.resources[ResourceIx(m.resource).at()].machine);
+    let queued = first.map(|m| m.queued_ns);
+    let one = |(place, m): (usize, &MonotaskIx)| {
+        let monotask = &trace.monotasks[m.at()];
         let (start, end) = service(monotask);
-        let on = &trace.resources[monotask.resource as usize];
+        let resource = ResourceIx(monotask.resource);
+        let on = &trace.resources[resource.at()];
         let core_time = core_time(on, monotask);
-        let work = core_time.unwrap_or_else(|| {
-            services[monotask.resource as usize].work(demands.bytes(monotask), start, end)
-        });
+        let work = core_time.unwrap_or_else(|| services[resource].work(demands.bytes(monotask), start, end));
         let took = monotask.service_ns.max(1) as f64;
         let on_cores = on.kind == kind::CPU;
         let share = |ns: Option<u64>| ns.filter(|_| on_cores).map(|ns| (ns as f64 / took).min(1.0) * work);
         Mono {
-            resource: monotask.resource,
+            resource,
             phase: monotask.phase,
             work,
             decode: share(monotask.decode_ns).unwrap_or(0.0),
             waits: share(monotask.cpu_ns).filter(|_| core_time.is_none()).map_or(0.0, |ran| work - ran),
             cached_bytes: monotask.cached_bytes.map_or(0.0, |b| b as f64),
-            lag_ns: lags[*m as usize],
+            lag_ns: lags[*m],
             after: std::mem::take(&mut after[place]),
         }
     };
     Task {
-        stage: task.stage,
-        machine,
+        stage: StageIx(task.stage),
+        machine: MachineIx(machine),
         memory_bytes: task.memory_bytes.unwrap_or(0),
         submission: Submission::WithStage(0),
         plan_ns: queued.map_or(0, |at| at.saturating_sub(task.admitted_ns)),
@@ -309,8 +297,8 @@ fn task(
 
 /// Returns each monotask's dependencies in its multitask: those that had ended when it was queued,
 /// without those that another dependency was queued after.
-fn after(trace: &Trace, of_task: &[u32]) -> Vec<Vec<u32>> {
-    let at = |place: u32| &trace.monotasks[of_task[place as usize] as usize];
+fn after(trace: &Trace, of_task: &[MonotaskIx]) -> Vec<Vec<u32>> {
+    let at = |place: u32| &trace.monotasks[of_task[place as usize].at()];
     let mut by_end: Vec<u32> = (0..of_task.len() as u32).collect();
     by_end.sort_by_key(|place| (at(*place).ended_ns(), *place));
     // The latest queueing time of any monotask that had ended by then.
@@ -339,10 +327,10 @@ fn after(trace: &Trace, of_task: &[u32]) -> Vec<Vec<u32>> {
 }
 
 /// Determines each multitask's submission.
-fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Recorded) {
-    let mut by_stage = vec![Vec::new(); trace.stages.len()];
-    for (ix, task) in trace.multitasks.iter().enumerate() {
-        if let Some(stage) = by_stage.get_mut(task.stage as usize) {
+fn submissions(trace: &Trace, members: &Members, ends: &Table<MultitaskIx, u64>, recorded: &mut Recorded) {
+    let mut by_stage = Table::<StageIx, Vec<MultitaskIx>>::filled(trace.stages.len(), Vec::new());
+    for (ix, task) in members.indices().zip(&trace.multitasks) {
+        if let Some(stage) = by_stage.get_mut(StageIx(task.stage)) {
             stage.push(ix);
         }
     }
@@ -350,8 +338,8 @@ fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Re
     let mut sorted_ends: Vec<u64> = trace.monotasks.iter().map(|m| m.ended_ns()).collect();
     sorted_ends.sort_unstable();
     let tasks = Arc::make_mut(&mut recorded.tasks);
-    for (stage, of_stage) in by_stage.iter().enumerate() {
-        let submitted = trace.stages[stage].submitted_ns;
+    for (of_stage, stage) in by_stage.iter().zip(&trace.stages) {
+        let submitted = stage.submitted_ns;
         let freed = sorted_ends.get(sorted_ends.partition_point(|e| *e <= submitted)).copied();
         let freed = freed.unwrap_or(u64::MAX);
         let computes = computes(trace, members, of_stage);
@@ -359,7 +347,7 @@ fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Re
         let reached = ends_before(trace, ends, of_stage);
         let mut offset = 0;
         for (ix, others_end) in of_stage.iter().zip(reached) {
-            let admitted = trace.multitasks[*ix].admitted_ns;
+            let admitted = trace.multitasks[ix.at()].admitted_ns;
             tasks[*ix].submission =
                 match by_compute(&tasks[*ix], &computes, admitted, computed.max(others_end)) {
                     Some(submission) => submission,
@@ -378,23 +366,23 @@ fn submissions(trace: &Trace, members: &Members, ends: &[u64], recorded: &mut Re
 struct ComputeRun {
     start_ns: u64,
     end_ns: u64,
-    multitask: u32,
+    multitask: MultitaskIx,
     monotask: u32,
 }
 
 /// Returns the compute monotasks of a stage by start; empty if none of its multitasks only writes.
-fn computes(trace: &Trace, members: &Members, of_stage: &[usize]) -> Vec<ComputeRun> {
-    let phase = |m: &u32| trace.monotasks[*m as usize].phase;
+fn computes(trace: &Trace, members: &Members, of_stage: &[MultitaskIx]) -> Vec<ComputeRun> {
+    let phase = |m: &MonotaskIx| trace.monotasks[m.at()].phase;
     let only_writes =
-        |ix: &usize| !members.of(*ix).is_empty() && members.of(*ix).iter().all(|m| writes(phase(m)));
+        |ix: &MultitaskIx| !members[*ix].is_empty() && members[*ix].iter().all(|m| writes(phase(m)));
     if !of_stage.iter().any(only_writes) {
         return Vec::new();
     }
     let mut all = Vec::new();
     for ix in of_stage {
-        for (place, m) in members.of(*ix).iter().enumerate().filter(|(_, m)| phase(m) == Phase::Compute) {
-            let (start_ns, end_ns) = service(&trace.monotasks[*m as usize]);
-            all.push(ComputeRun { start_ns, end_ns, multitask: *ix as u32, monotask: place as u32 });
+        for (monotask, m) in (0..).zip(&members[*ix]).filter(|(_, m)| phase(m) == Phase::Compute) {
+            let (start_ns, end_ns) = service(&trace.monotasks[m.at()]);
+            all.push(ComputeRun { start_ns, end_ns, multitask: *ix, monotask });
         }
     }
     all.sort_by_key(|r| (r.start_ns, r.multitask));
@@ -406,9 +394,9 @@ fn writes(phase: Phase) -> bool {
 }
 
 /// Returns for each multitask of a stage the latest end of those admitted before it.
-fn ends_before(trace: &Trace, ends: &[u64], of_stage: &[usize]) -> Vec<u64> {
+fn ends_before(trace: &Trace, ends: &Table<MultitaskIx, u64>, of_stage: &[MultitaskIx]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..of_stage.len()).collect();
-    order.sort_by_key(|place| (trace.multitasks[of_stage[*place]].admitted_ns, *place));
+    order.sort_by_key(|place| (trace.multitasks[of_stage[*place].at()].admitted_ns, *place));
     let mut before = vec![0; of_stage.len()];
     let mut last = 0;
     for place in order {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pellucid_trace::{Phase, kind};
 
 use super::recorded::{Mono, Recorded, Submission, Task};
+use crate::index::{Ix, MachineIx, MultitaskIx, ResourceIx, StageIx, Table};
 use crate::whatif::Amount;
 
 /// Maximum multitasks that are simulated one by one; more are bundled.
@@ -17,28 +18,25 @@ const MIN_BUNDLES: usize = 500;
 /// Spreads the bytes of each machine's disks evenly over `wanted` disks like its first.
 pub(crate) fn spread_over_disks(
     recorded: &mut Recorded,
-    machines: &BTreeSet<u32>,
-    used: &[usize],
+    machines: &BTreeSet<MachineIx>,
+    used: &[ResourceIx],
     wanted: usize,
 ) {
     for machine in machines {
-        let mut disks: Vec<u32> = used
-            .iter()
-            .filter(|ix| recorded.services[**ix].machine == *machine)
-            .map(|ix| *ix as u32)
-            .collect();
+        let of_machine = used.iter().copied();
+        let mut disks: Vec<ResourceIx> =
+            of_machine.filter(|ix| recorded.services[*ix].machine == *machine).collect();
         while disks.len() < wanted {
-            let mut service = recorded.services[disks[0] as usize].clone();
+            let mut service = recorded.services[disks[0]].clone();
             service.name = format!("{} ({})", service.name, disks.len() + 1);
-            recorded.services.push(service);
-            disks.push(recorded.services.len() as u32 - 1);
+            disks.push(recorded.services.push(service));
         }
         disks.truncate(wanted);
         // Each goes to the least loaded disk: in round robin, large ones could meet on one disk.
         let mut work: Vec<f64> = vec![0.0; wanted];
         for task in Arc::make_mut(&mut recorded.tasks).iter_mut().filter(|t| t.machine == *machine) {
             let on_disk = task.monotasks.iter_mut();
-            for monotask in on_disk.filter(|m| recorded.services[m.resource as usize].kind == kind::DISK) {
+            for monotask in on_disk.filter(|m| recorded.services[m.resource].kind == kind::DISK) {
                 let least = (0..wanted).min_by(|a, b| work[*a].total_cmp(&work[*b])).unwrap_or(0);
                 work[least] += monotask.work;
                 monotask.resource = disks[least];
@@ -51,8 +49,8 @@ pub(crate) fn spread_over_disks(
 pub(crate) fn partitions(recorded: &mut Recorded, amount: Amount) -> usize {
     let mut changed = 0;
     let by_stage = by_stage(recorded);
-    let mut tasks = Vec::new();
-    for (stage, of_stage) in by_stage.iter().enumerate() {
+    let mut tasks = Table::default();
+    for (stage, of_stage) in by_stage.rows() {
         let exchanged = !recorded.stages[stage].after.is_empty();
         let reads = of_stage.iter().any(|t| t.monotasks.iter().any(|m| brings_in(m.phase)));
         let parts = of_stage.len();
@@ -71,8 +69,8 @@ pub(crate) fn partitions(recorded: &mut Recorded, amount: Amount) -> usize {
 /// Scales the input: more multitasks where it is read, larger ones elsewhere.
 pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
     let by_stage = by_stage(recorded);
-    let mut tasks = Vec::new();
-    for (stage, of_stage) in by_stage.iter().enumerate() {
+    let mut tasks = Table::default();
+    for (stage, of_stage) in by_stage.rows() {
         let reads = |t: &Task| t.monotasks.iter().any(|m| brings_in(m.phase) || m.cached_bytes > 0.0);
         let first = recorded.stages[stage].after.is_empty() || of_stage.iter().any(reads);
         let count = (of_stage.len() as f64 * factor).round().max(1.0) as usize;
@@ -95,13 +93,10 @@ pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
 /// otherwise find decoded data in the core's caches. Returns the bytes that had been read.
 pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f64) -> f64 {
     let mut copied = 0.0;
-    let mut kept = Vec::new();
+    let mut kept = Table::<MultitaskIx, _>::default();
     for task in Arc::make_mut(&mut recorded.tasks) {
-        let input: Vec<bool> = task
-            .monotasks
-            .iter()
-            .map(|m| is_input(m.phase, &recorded.services[m.resource as usize].kind))
-            .collect();
+        let input: Vec<bool> =
+            task.monotasks.iter().map(|m| is_input(m.phase, &recorded.services[m.resource].kind)).collect();
         if input.contains(&true) {
             remove_waits(task);
         }
@@ -109,7 +104,7 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
             .monotasks
             .iter()
             .zip(&input)
-            .filter(|(m, input)| **input && !recorded.services[m.resource as usize].own_pace)
+            .filter(|(m, input)| **input && !recorded.services[m.resource].own_pace)
             .map(|(m, _)| m.work)
             .sum();
         let computes = task.monotasks.iter().filter(|m| m.phase == Phase::Compute).count().max(1) as f64;
@@ -127,7 +122,7 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
     // Indices of submitting monotasks may have changed.
     for task in Arc::make_mut(&mut recorded.tasks) {
         if let Submission::During { multitask, monotask, .. } = &mut task.submission
-            && let Some(place) = kept[*multitask as usize].get(*monotask as usize).copied().flatten()
+            && let Some(place) = kept[*multitask].get(*monotask as usize).copied().flatten()
         {
             *monotask = place;
         }
@@ -154,17 +149,21 @@ pub(crate) struct Requests {
 ///
 /// # Errors
 /// Returns the name of a resource whose bytes were not measured.
-pub(crate) fn on_storage(recorded: &mut Recorded, to: &[u32], requests: Requests) -> Result<f64, String> {
+pub(crate) fn on_storage(
+    recorded: &mut Recorded,
+    to: &[ResourceIx],
+    requests: Requests,
+) -> Result<f64, String> {
     let publish_ns = publish_ns(recorded, requests.publish_ns);
     let (services, tasks) = (&recorded.services, Arc::make_mut(&mut recorded.tasks));
     let mut all_cached = 0.0;
-    let mut shifted = vec![false; tasks.len()];
+    let mut shifted = Table::<MultitaskIx, _>::filled(tasks.len(), false);
     for (task, shifted) in tasks.iter_mut().zip(&mut shifted) {
-        let resource = to[(task.machine as usize).min(to.len() - 1)];
-        let phase = if services[resource as usize].kind == kind::STORE { Phase::Fetch } else { Phase::Read };
+        let resource = to[task.machine.at().min(to.len() - 1)];
+        let phase = if services[resource].kind == kind::STORE { Phase::Fetch } else { Phase::Read };
         let mut input = None;
         for (place, monotask) in task.monotasks.iter_mut().enumerate() {
-            let service = &services[monotask.resource as usize];
+            let service = &services[monotask.resource];
             let reads = is_input(monotask.phase, &service.kind);
             let writes = monotask.phase == Phase::Write && !service.timed;
             if !(reads || writes) {
@@ -200,7 +199,7 @@ pub(crate) fn on_storage(recorded: &mut Recorded, to: &[u32], requests: Requests
     // Indices of submitting monotasks may have changed.
     for task in tasks {
         if let Submission::During { multitask, monotask, .. } = &mut task.submission {
-            *monotask += u32::from(shifted.get(*multitask as usize) == Some(&true));
+            *monotask += u32::from(shifted.get(*multitask) == Some(&true));
         }
     }
     Ok(all_cached)
@@ -209,7 +208,7 @@ pub(crate) fn on_storage(recorded: &mut Recorded, to: &[u32], requests: Requests
 /// Returns the time to publish each output.
 fn publish_ns(recorded: &Recorded, (each, of_a_byte): (f64, f64)) -> u64 {
     let writes = recorded.tasks.iter().flat_map(|t| &t.monotasks).filter(|m| m.phase == Phase::Write);
-    let writes = writes.filter(|m| !recorded.services[m.resource as usize].timed);
+    let writes = writes.filter(|m| !recorded.services[m.resource].timed);
     let (outputs, bytes) = writes.fold((0.0, 0.0), |(outputs, bytes), m| match m.work > 0.0 {
         true => (outputs, bytes + m.work),
         false => (outputs + 1.0, bytes),
@@ -217,7 +216,7 @@ fn publish_ns(recorded: &Recorded, (each, of_a_byte): (f64, f64)) -> u64 {
     (each + of_a_byte * bytes / f64::max(outputs, 1.0)) as u64
 }
 
-fn read_of(resource: u32, phase: Phase, bytes: f64) -> Mono {
+fn read_of(resource: ResourceIx, phase: Phase, bytes: f64) -> Mono {
     Mono {
         resource,
         phase,
@@ -257,11 +256,10 @@ pub(crate) fn scale_driver(recorded: &mut Recorded, factor: f64) {
 }
 
 /// Removes the disturbance of cores by reads from resources that take no time.
-pub(crate) fn read_for_free(recorded: &mut Recorded, free: &[bool]) {
+pub(crate) fn read_for_free(recorded: &mut Recorded, free: &Table<ResourceIx, bool>) {
     for task in Arc::make_mut(&mut recorded.tasks) {
         let services = &recorded.services;
-        let reads =
-            |m: &Mono| free[m.resource as usize] && is_input(m.phase, &services[m.resource as usize].kind);
+        let reads = |m: &Mono| free[m.resource] && is_input(m.phase, &services[m.resource].kind);
         if task.monotasks.iter().any(reads) {
             remove_waits(task);
         }
@@ -316,39 +314,39 @@ fn drop_monotasks(task: &mut Task, drop: &[bool]) -> Vec<Option<u32>> {
 /// in round robin, and network bytes are scaled by `crossing`.
 pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
     let before = recorded.machines;
-    let own = |machine: u32, services: &[super::service::Service]| -> Vec<u32> {
-        let of_machine = services.iter().enumerate().filter(|(_, s)| s.machine == machine);
-        of_machine.map(|(ix, _)| ix as u32).collect()
+    let own = |machine: MachineIx| -> Vec<ResourceIx> {
+        let of_machine = recorded.services.rows().filter(|(_, s)| s.machine == machine);
+        of_machine.map(|(ix, _)| ix).collect()
     };
-    let templates: Vec<Vec<u32>> = (0..before).map(|m| own(m, &recorded.services)).collect();
-    let mut by_machine = templates.clone();
-    by_machine.truncate(wanted as usize);
+    let templates: Table<MachineIx, Vec<ResourceIx>> = recorded.machines().map(own).collect();
+    let kept = templates.rows().filter(|(machine, _)| machine.0 < wanted);
+    let mut by_machine: Table<MachineIx, Vec<ResourceIx>> = kept.map(|(_, own)| own.clone()).collect();
     for machine in before..wanted {
-        let template = templates[(machine % before) as usize].clone();
-        let first = recorded.services.len() as u32;
-        for ix in &template {
-            let mut service = recorded.services[*ix as usize].clone();
-            service.machine = machine;
-            let place = |link: u32| template.iter().position(|t| *t == link).map(|p| first + p as u32);
+        let template_machine = MachineIx(machine % before);
+        let template = &templates[template_machine];
+        let first = recorded.services.len();
+        for ix in template {
+            let mut service = recorded.services[*ix].clone();
+            service.machine = MachineIx(machine);
+            let place = |link| template.iter().position(|t| *t == link).map(|p| ResourceIx::new(first + p));
             service.link = service.link.and_then(place);
             recorded.services.push(service);
         }
-        by_machine.push((first..recorded.services.len() as u32).collect());
-        let memory = recorded.memory_bytes.get((machine % before) as usize).copied().flatten();
+        by_machine.push((first..recorded.services.len()).map(ResourceIx::new).collect());
+        let memory = recorded.memory_bytes.get(template_machine).copied().flatten();
         recorded.memory_bytes.push(memory);
     }
-    for (turn, task) in Arc::make_mut(&mut recorded.tasks).iter_mut().enumerate() {
-        let (from, to) = (task.machine, turn as u32 % wanted);
-        task.machine = to;
+    let turns = (0..wanted).map(MachineIx).cycle();
+    for (task, to) in Arc::make_mut(&mut recorded.tasks).iter_mut().zip(turns) {
+        let from = std::mem::replace(&mut task.machine, to);
         for monotask in &mut task.monotasks {
-            let service = &recorded.services[monotask.resource as usize];
+            let service = &recorded.services[monotask.resource];
             if service.kind == kind::NETWORK {
                 times(monotask, crossing);
             }
-            let of_kind = |ix: &&u32| recorded.services[**ix as usize].kind == service.kind;
-            let ordinal =
-                templates[from as usize].iter().filter(of_kind).position(|ix| *ix == monotask.resource);
-            let there: Vec<u32> = by_machine[to as usize].iter().filter(of_kind).copied().collect();
+            let of_kind = |ix: &&ResourceIx| recorded.services[**ix].kind == service.kind;
+            let ordinal = templates[from].iter().filter(of_kind).position(|ix| *ix == monotask.resource);
+            let there: Vec<ResourceIx> = by_machine[to].iter().filter(of_kind).copied().collect();
             if let (Some(ordinal), false) = (ordinal, there.is_empty()) {
                 monotask.resource = there[ordinal % there.len()];
             }
@@ -360,7 +358,7 @@ pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
 /// Returns true if anything is read from a disk or store, or was in the page cache.
 pub(crate) fn has_input(recorded: &Recorded) -> bool {
     let mut monotasks = recorded.tasks.iter().flat_map(|t| &t.monotasks);
-    monotasks.any(|m| m.cached_bytes > 0.0 || is_input(m.phase, &recorded.services[m.resource as usize].kind))
+    monotasks.any(|m| m.cached_bytes > 0.0 || is_input(m.phase, &recorded.services[m.resource].kind))
 }
 
 /// Returns true for input: fetches from a store are input, fetches from another machine are exchanges.
@@ -375,11 +373,10 @@ pub(crate) fn bundle(recorded: &mut Recorded) {
     if each < 2 || recorded.memory_bytes.iter().any(Option::is_some) {
         return;
     }
-    let mut by_stage = Vec::new();
-    by_stage.resize_with(recorded.stages.len(), Vec::new);
+    let mut by_stage: Table<StageIx, Vec<Task>> = recorded.stages.iter().map(|_| Vec::new()).collect();
     let tasks = Arc::make_mut(&mut recorded.tasks);
     for task in std::mem::take(tasks) {
-        by_stage[task.stage as usize].push(task);
+        by_stage[task.stage].push(task);
     }
     if by_stage.iter().any(|tasks| any_submitted_by_others(tasks)) {
         // Submitters are identified by index, so such jobs are not bundled.
@@ -437,32 +434,32 @@ fn times(monotask: &mut Mono, factor: f64) {
     monotask.cached_bytes *= factor;
 }
 
-fn by_stage(recorded: &Recorded) -> Vec<Vec<Task>> {
-    let mut by_stage = vec![Vec::new(); recorded.stages.len()];
+fn by_stage(recorded: &Recorded) -> Table<StageIx, Vec<Task>> {
+    let mut by_stage = Table::<StageIx, Vec<Task>>::filled(recorded.stages.len(), Vec::new());
     for task in recorded.tasks.iter() {
-        by_stage[task.stage as usize].push(task.clone());
+        by_stage[task.stage].push(task.clone());
     }
     by_stage
 }
 
 /// Replaces all multitasks, stage by stage, and updates the indices of submitters.
-fn replace_tasks(recorded: &mut Recorded, by_stage: Vec<Vec<Task>>) {
-    let mut moved = vec![0; recorded.tasks.len()];
+fn replace_tasks(recorded: &mut Recorded, by_stage: Table<StageIx, Vec<Task>>) {
+    let mut moved = Table::<MultitaskIx, _>::filled(recorded.tasks.len(), MultitaskIx(0));
     let mut at = 0;
-    let mut kept = vec![Vec::new(); by_stage.len()];
-    for (ix, task) in recorded.tasks.iter().enumerate() {
-        kept[task.stage as usize].push(ix);
+    let mut kept = Table::<StageIx, Vec<MultitaskIx>>::filled(by_stage.len(), Vec::new());
+    for (ix, task) in recorded.tasks.rows() {
+        kept[task.stage].push(ix);
     }
-    for (stage, tasks) in by_stage.iter().enumerate() {
+    for (stage, tasks) in by_stage.rows() {
         for (place, ix) in kept[stage].iter().enumerate() {
-            moved[*ix] = (at + place) as u32;
+            moved[*ix] = MultitaskIx::new(at + place);
         }
         at += tasks.len();
     }
     recorded.tasks = Arc::new(by_stage.into_iter().flatten().collect());
     for task in Arc::make_mut(&mut recorded.tasks) {
         if let Submission::During { multitask, .. } = &mut task.submission {
-            *multitask = moved[*multitask as usize];
+            *multitask = moved[*multitask];
         }
     }
 }

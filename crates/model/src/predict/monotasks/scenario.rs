@@ -12,6 +12,7 @@ use super::curve::Curve;
 use super::recorded::Recorded;
 use super::rework::{self, Requests};
 use super::service::{Service, core_curve};
+use crate::index::{MachineIx, ResourceIx, Table};
 use crate::whatif::{Amount, Change, Changes, InputFrom, Needs, Storage, WhatIfError, is_part, of_monotasks};
 
 /// Assumed time for a core to copy a byte from memory, in nanoseconds; the trace does not show it.
@@ -21,9 +22,9 @@ const COPY_NS_PER_BYTE: f64 = 0.25;
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
     /// Rate of each resource after the changes, relative to before.
-    pub faster: Vec<f64>,
+    pub faster: Table<ResourceIx, f64>,
     /// Resources that take no time.
-    pub free: Vec<bool>,
+    pub free: Table<ResourceIx, bool>,
     /// Disks per machine if changed; bytes are then spread evenly over them.
     pub disks: Option<usize>,
     /// Reads and fetches of input are removed.
@@ -43,8 +44,8 @@ pub(crate) struct Terms {
 /// A store or disk that a job's input and output move to.
 #[derive(Debug, Clone)]
 pub(crate) struct OtherStorage {
-    /// Its index among the services.
-    pub resource: usize,
+    /// The first machine's connection to it.
+    pub resource: ResourceIx,
     pub name: String,
     pub kind: &'static str,
     /// Bytes per nanosecond and machine.
@@ -71,8 +72,8 @@ impl Scenario {
     pub fn terms(recorded: &Recorded) -> Terms {
         let resources = recorded.services.len();
         Terms {
-            faster: vec![1.0; resources],
-            free: vec![false; resources],
+            faster: Table::filled(resources, 1.0),
+            free: Table::filled(resources, false),
             disks: None,
             no_input: false,
             no_decode: false,
@@ -121,8 +122,8 @@ impl Scenario {
     }
 
     /// Returns the resources of a kind.
-    fn of_kind(&self, kind: &str) -> Vec<usize> {
-        let services = self.recorded.services.iter().enumerate();
+    fn of_kind(&self, kind: &str) -> Vec<ResourceIx> {
+        let services = self.recorded.services.rows();
         services.filter(|(_, s)| s.kind == kind).map(|(ix, _)| ix).collect()
     }
 
@@ -141,6 +142,13 @@ impl Scenario {
         };
         let keys = of_monotasks(there);
         WhatIfError::Usage(format!("{why}; this trace can answer {}", keys.join(", ")))
+    }
+
+    /// Extends the terms to resources that were added.
+    fn add_terms(&mut self) {
+        let resources = self.recorded.services.len();
+        self.terms.faster.resize(resources, 1.0);
+        self.terms.free.resize(resources, false);
     }
 
     fn assume(&mut self, words: String) {
@@ -210,9 +218,9 @@ impl Scenario {
         Ok(())
     }
 
-    fn one_rate(&mut self, key: &str, ix: usize, amount: Amount) -> Result<(), WhatIfError> {
-        let stores = self.recorded.services.iter().any(|s| s.link == Some(ix as u32));
-        let used = self.terms.faster.len() > ix && self.uses(ix);
+    fn one_rate(&mut self, key: &str, ix: ResourceIx, amount: Amount) -> Result<(), WhatIfError> {
+        let stores = self.recorded.services.iter().any(|s| s.link == Some(ix));
+        let used = self.terms.faster.get(ix).is_some() && self.uses(ix);
         let service = &mut self.recorded.services[ix];
         let known = service.capacity.rate.filter(|_| !service.own_pace).map(|rate| rate * 1e9);
         let shows = !service.own_pace && used && service.curve.is_known();
@@ -256,10 +264,8 @@ impl Scenario {
     }
 
     /// Returns true if some monotask runs on a resource, or crosses it.
-    fn uses(&self, ix: usize) -> bool {
-        let on = |resource: u32| {
-            resource as usize == ix || self.recorded.services[resource as usize].link == Some(ix as u32)
-        };
+    fn uses(&self, ix: ResourceIx) -> bool {
+        let on = |resource| resource == ix || self.recorded.services[resource].link == Some(ix);
         self.recorded.tasks.iter().any(|t| t.monotasks.iter().any(|m| on(m.resource)))
     }
 
@@ -297,12 +303,13 @@ impl Scenario {
         if of_kind.is_empty() {
             return Err(self.unsupported("disks: this trace has no disk"));
         }
-        let used: Vec<usize> = of_kind.into_iter().filter(|ix| self.uses(*ix)).collect();
+        let used: Vec<ResourceIx> = of_kind.into_iter().filter(|ix| self.uses(*ix)).collect();
         if used.is_empty() {
             self.assume("no disk was read or written, so more disks change nothing".into());
             return Ok(());
         }
-        let machines: BTreeSet<u32> = used.iter().map(|ix| self.recorded.services[*ix].machine).collect();
+        let machines: BTreeSet<MachineIx> =
+            used.iter().map(|ix| self.recorded.services[*ix].machine).collect();
         let each = used.len() as f64 / machines.len() as f64;
         let wanted = amount.of(Some(each)).unwrap_or(each).round().max(1.0) as usize;
         if wanted > 1024 {
@@ -311,8 +318,7 @@ impl Scenario {
             )));
         }
         rework::spread_over_disks(&mut self.recorded, &machines, &used, wanted);
-        self.terms.faster.resize(self.recorded.services.len(), 1.0);
-        self.terms.free.resize(self.recorded.services.len(), false);
+        self.add_terms();
         self.terms.disks = Some(wanted);
         self.assume(format!("bytes are spread evenly over {wanted} disks per machine, each like {}", {
             &self.recorded.services[used[0]].name
@@ -345,8 +351,7 @@ impl Scenario {
         // Without locality, a share of (N − 1) ÷ N of all bytes is on another machine (§6.4).
         let crossing = (1.0 - 1.0 / after) / (1.0 - 1.0 / before);
         rework::machines(&mut self.recorded, after as u32, crossing);
-        self.terms.faster.resize(self.recorded.services.len(), 1.0);
-        self.terms.free.resize(self.recorded.services.len(), false);
+        self.add_terms();
         self.terms.machines *= after / before;
         self.terms.crossing *= crossing;
         self.assume(format!(
@@ -413,12 +418,10 @@ impl Scenario {
         };
         let reads = rework::has_input(&self.recorded);
         let kind = if storage.is_disk { kind::DISK } else { kind::STORE };
-        let first = self.recorded.services.len();
-        for machine in 0..self.recorded.machines {
-            let probed = Service::probed(&storage.name, kind, machine, curve.clone(), storage.at_once);
-            self.recorded.services.push(probed);
-        }
-        let to: Vec<u32> = (first..self.recorded.services.len()).map(|ix| ix as u32).collect();
+        let machines = self.recorded.machines();
+        let probed = |machine| Service::probed(&storage.name, kind, machine, curve.clone(), storage.at_once);
+        let to: Vec<ResourceIx> =
+            machines.map(|machine| self.recorded.services.push(probed(machine))).collect();
         let publish_ns = storage.publish_ns.unwrap_or((0.0, 0.0));
         let requests = Requests {
             first_byte_ns: storage.first_byte_ns,
@@ -433,10 +436,9 @@ impl Scenario {
                 "storage: the bytes on {name} were not measured, so it is unknown how many another store would move"
             ))
         })?;
-        self.terms.faster.resize(self.recorded.services.len(), 1.0);
-        self.terms.free.resize(self.recorded.services.len(), false);
+        self.add_terms();
         let (name, read, write) = (storage.name.clone(), curve.max, 1.0 / (1e9 / write + publish_ns.1));
-        self.terms.storage = Some(OtherStorage { resource: first, name, kind, read, write });
+        self.terms.storage = Some(OtherStorage { resource: to[0], name, kind, read, write });
         self.assume(format!(
             "input comes from {} and output goes there, at the rates of its probe",
             storage.name

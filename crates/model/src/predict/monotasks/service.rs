@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use pellucid_trace::{Phase, Trace, kind};
 
 use super::curve::{ConcurrencyProfile, Curve, ObservedRate, edges};
+use crate::index::{Ix, MachineIx, ResourceIx, Table};
 use crate::monotasks::capacity::Capacity;
 use crate::monotasks::demand::{Demands, in_time, service, under_quota};
 use crate::monotasks::timeline::{Edge, steps};
@@ -52,7 +53,7 @@ const FETCHING_MULTITASKS: u32 = 4;
 pub(crate) struct Service {
     pub name: String,
     pub kind: String,
-    pub machine: u32,
+    pub machine: MachineIx,
     /// True if it is measured in time of cores or slots.
     pub timed: bool,
     /// True if bytes were not measured, so that each monotask has its own pace.
@@ -71,14 +72,14 @@ pub(crate) struct Service {
     /// Slowdown of a busy core per other busy core; `None` if unknown.
     pub slowdown: Option<f64>,
     /// The link that its bytes cross.
-    pub link: Option<u32>,
+    pub link: Option<ResourceIx>,
     /// For cores: the work done by each change of the number of busy cores.
     done: Vec<(u64, f64)>,
 }
 
 impl Service {
     /// Returns a store or disk that the trace did not use, with the rates of a probe.
-    pub fn probed(name: &str, kind: &str, machine: u32, curve: Curve, max_concurrency: u32) -> Service {
+    pub fn probed(name: &str, kind: &str, machine: MachineIx, curve: Curve, max_concurrency: u32) -> Service {
         // The engine tunes from 2 up, and never past the probe's choice.
         let adapts = max_concurrency > 2;
         Service {
@@ -152,8 +153,12 @@ fn min_concurrency(trace: &Trace, resource: &pellucid_trace::Resource) -> Option
     resource.concurrency_min.or((old && tuned).then_some(2))
 }
 
-/// Returns the services of a trace's resources, by index.
-pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]) -> Vec<Service> {
+/// Returns the services of a trace's resources.
+pub(crate) fn services(
+    trace: &Trace,
+    demands: &Demands,
+    capacities: &[Capacity],
+) -> Table<ResourceIx, Service> {
     let mut ran = vec![Vec::new(); trace.resources.len()];
     for monotask in &trace.monotasks {
         if let Some(of_resource) = ran.get_mut(monotask.resource as usize) {
@@ -187,7 +192,7 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
         Service {
             name: resource.name.clone(),
             kind: resource.kind.clone(),
-            machine: resource.machine,
+            machine: MachineIx(resource.machine),
             timed,
             own_pace,
             max_concurrency,
@@ -199,7 +204,7 @@ pub(crate) fn services(trace: &Trace, demands: &Demands, capacities: &[Capacity]
             credit_ns: set.map_or(0.0, |rate| credit_ns(&ran[ix], rate)),
             done: done(&edges, slowdown.unwrap_or(0.0)),
             slowdown,
-            link: resource.link.filter(|l| *l as usize != ix),
+            link: resource.link.map(ResourceIx).filter(|link| link.at() != ix),
         }
     });
     each.collect()

@@ -18,6 +18,7 @@ use pellucid_scheduler::{
 
 use super::recorded::{Mono, Recorded, Submission};
 use super::service::Service;
+use crate::index::{Ix, JobIx, MachineIx, MultitaskIx, ResourceIx, StageIx, Table};
 
 /// Throughput gain that the controller requires to climb. It is higher than live (7 %): here all
 /// monotasks on a resource have exactly equal shares, so those that start together end together. The
@@ -29,19 +30,19 @@ const GAIN: f64 = 0.25;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A job is submitted.
-    Job(u32),
+    Job(JobIx),
     /// A job ends.
-    End(u32),
+    End(JobIx),
     /// A stage is submitted.
-    Stage(u32),
+    Stage(StageIx),
     /// A multitask is submitted.
-    Task(u32),
+    Task(MultitaskIx),
     /// A multitask's monotasks become known.
-    Expand(u32, MultitaskId),
+    Expand(MachineIx, MultitaskId),
     /// A monotask starts its work.
-    Begin(u32, MonotaskId),
+    Begin(ResourceIx, MonotaskId),
     /// Something on a resource ends, unless the lane's version has changed.
-    Lane(u32, u64),
+    Lane(ResourceIx, u64),
 }
 
 /// An action when work on a resource reaches a goal.
@@ -49,7 +50,7 @@ enum Event {
 enum Goal {
     Monotask(MonotaskId),
     /// A running monotask submits a multitask.
-    Submit(u32),
+    Submit(MultitaskIx),
 }
 
 /// A resource and its running monotasks, all at the same speed.
@@ -68,61 +69,61 @@ struct Lane {
     credit: f64,
     version: u64,
     /// Lanes that share a link with this one, and with it their speed.
-    shares_link: Vec<u32>,
+    shares_link: Vec<ResourceIx>,
 }
 
 /// A machine's scheduler, with the maps from its ids.
 struct Machine {
     scheduler: Scheduler,
-    jobs: Vec<JobId>,
+    jobs: Table<JobIx, JobId>,
     /// By the multitask's slot.
-    tasks: Vec<u32>,
+    tasks: Vec<MultitaskIx>,
 }
 
 struct Simulation<'a> {
     recorded: &'a Recorded,
     /// By resource: true if it takes no time.
-    free: &'a [bool],
+    free: &'a Table<ResourceIx, bool>,
     now_ns: u64,
     count: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     /// Submissions of multitasks. They have a queue of their own because a large stage submits all of its
     /// multitasks at once, which would slow down every other event.
-    submissions: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    machines: Vec<Machine>,
-    lanes: Vec<Lane>,
-    /// By resource: its id in its machine's scheduler.
-    ids: Vec<ResourceId>,
+    submissions: BinaryHeap<Reverse<(u64, u64, MultitaskIx)>>,
+    machines: Table<MachineIx, Machine>,
+    lanes: Table<ResourceIx, Lane>,
+    /// The id of each resource in its machine's scheduler.
+    ids: Table<ResourceIx, ResourceId>,
     /// By machine and scheduler id: the resource.
-    resources: Vec<Vec<u32>>,
-    stages: Vec<StageState>,
-    jobs: Vec<JobState>,
+    resources: Table<MachineIx, Vec<ResourceIx>>,
+    stages: Table<StageIx, StageState>,
+    jobs: Table<JobIx, JobState>,
     /// Multitasks submitted by a monotask, by multitask and monotask.
-    submitted_by: BTreeMap<(u32, u32), Vec<(f64, u32)>>,
+    submitted_by: BTreeMap<(MultitaskIx, u32), Vec<(f64, MultitaskIx)>>,
     ended_ns: u64,
 }
 
 #[derive(Debug, Default)]
 struct StageState {
-    waits_for: u32,
-    dependents: Vec<u32>,
-    tasks: Vec<u32>,
+    waits_for: usize,
+    dependents: Vec<StageIx>,
+    tasks: Vec<MultitaskIx>,
     /// Multitasks that have not ended, except those that come after all others.
-    left: u32,
-    last: Vec<u32>,
+    left: usize,
+    last: Vec<MultitaskIx>,
 }
 
 #[derive(Debug, Default)]
 struct JobState {
-    first: Vec<u32>,
-    left: u32,
-    dependents: Vec<u32>,
+    first: Vec<StageIx>,
+    left: usize,
+    dependents: Vec<JobIx>,
     ended: bool,
 }
 
 /// Returns the time of the jobs from the first submission to the last end; `free` marks resources that
 /// take no time. Returns `None` if the recorded job cannot be simulated (a damaged trace with a cycle).
-pub(crate) fn simulate(recorded: &Recorded, free: &[bool]) -> Option<u64> {
+pub(crate) fn simulate(recorded: &Recorded, free: &Table<ResourceIx, bool>) -> Option<u64> {
     let mut simulation = Simulation::new(recorded, free);
     simulation.begin();
     while let Some((at, event)) = simulation.next() {
@@ -136,7 +137,7 @@ pub(crate) fn simulate(recorded: &Recorded, free: &[bool]) -> Option<u64> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(recorded: &'a Recorded, free: &'a [bool]) -> Self {
+    fn new(recorded: &'a Recorded, free: &'a Table<ResourceIx, bool>) -> Self {
         let mut simulation = Simulation {
             recorded,
             free,
@@ -144,10 +145,10 @@ impl<'a> Simulation<'a> {
             count: 0,
             events: BinaryHeap::new(),
             submissions: BinaryHeap::new(),
-            machines: Vec::new(),
+            machines: Table::default(),
             lanes: recorded.services.iter().map(|_| Lane::default()).collect(),
-            ids: Vec::new(),
-            resources: vec![Vec::new(); recorded.machines as usize],
+            ids: Table::default(),
+            resources: recorded.machines().map(|_| Vec::new()).collect(),
             stages: recorded.stages.iter().map(|_| StageState::default()).collect(),
             jobs: recorded.jobs.iter().map(|_| JobState::default()).collect(),
             submitted_by: BTreeMap::new(),
@@ -159,18 +160,17 @@ impl<'a> Simulation<'a> {
     }
 
     fn add_machines(&mut self) {
-        for machine in 0..self.recorded.machines as usize {
+        for machine in self.recorded.machines() {
             let memory_bytes = self.recorded.memory_bytes.get(machine).copied().flatten();
             let mut scheduler = Scheduler::new(Config { memory_bytes });
             let jobs = self.jobs.iter().map(|_| scheduler.add_job(0)).collect();
             self.machines.push(Machine { scheduler, jobs, tasks: Vec::new() });
         }
-        for (ix, service) in self.recorded.services.iter().enumerate() {
-            let machine = service.machine as usize;
-            if machine >= self.machines.len() {
+        for (ix, service) in self.recorded.services.rows() {
+            let Some(machine) = self.machines.get_mut(service.machine) else {
                 self.ids.push(ResourceId(u32::MAX)); // its machine was removed
                 continue;
-            }
+            };
             let concurrency = if service.adapts {
                 let (min, max) = (service.min_concurrency, service.max_concurrency);
                 Concurrency::Adaptive { min, max, gain: GAIN }
@@ -178,56 +178,56 @@ impl<'a> Simulation<'a> {
                 Concurrency::Fixed(service.max_concurrency)
             };
             let spec = ResourceSpec { concurrency, multitasks_at_once: service.multitasks_at_once };
-            self.ids.push(self.machines[machine].scheduler.add_resource(spec));
-            self.resources[machine].push(ix as u32);
+            self.ids.push(machine.scheduler.add_resource(spec));
+            self.resources[service.machine].push(ix);
         }
-        for (ix, service) in self.recorded.services.iter().enumerate() {
-            let link = service.link.map_or(ix, |link| link as usize);
-            let linked = |other: &(usize, &Service)| other.0 == link || other.1.link == Some(link as u32);
-            let group: Vec<_> = self.recorded.services.iter().enumerate().filter(linked).collect();
+        for (ix, service) in self.recorded.services.rows() {
+            let link = service.link.unwrap_or(ix);
+            let linked = |other: &(ResourceIx, &Service)| other.0 == link || other.1.link == Some(link);
+            let group: Vec<_> = self.recorded.services.rows().filter(linked).collect();
             if group.len() > 1 {
-                self.lanes[ix].shares_link = group.iter().map(|(other, _)| *other as u32).collect();
+                self.lanes[ix].shares_link = group.iter().map(|(other, _)| *other).collect();
             }
         }
     }
 
     fn add_work(&mut self) {
-        for (ix, task) in self.recorded.tasks.iter().enumerate() {
-            let stage = &mut self.stages[task.stage as usize];
+        for (ix, task) in self.recorded.tasks.rows() {
+            let stage = &mut self.stages[task.stage];
             match task.submission {
-                Submission::AfterStage(_) => stage.last.push(ix as u32),
+                Submission::AfterStage(_) => stage.last.push(ix),
                 Submission::WithStage(_) => {
-                    stage.tasks.push(ix as u32);
+                    stage.tasks.push(ix);
                     stage.left += 1;
                 }
                 Submission::During { multitask, monotask, share } => {
-                    self.submitted_by.entry((multitask, monotask)).or_default().push((share, ix as u32));
+                    self.submitted_by.entry((multitask, monotask)).or_default().push((share, ix));
                     stage.left += 1;
                 }
             }
         }
-        for (ix, stage) in self.recorded.stages.iter().enumerate() {
-            self.stages[ix].waits_for = stage.after.len() as u32;
+        for (ix, stage) in self.recorded.stages.rows() {
+            self.stages[ix].waits_for = stage.after.len();
             for before in &stage.after {
-                self.stages[*before as usize].dependents.push(ix as u32);
+                self.stages[*before].dependents.push(ix);
             }
-            let job = &mut self.jobs[stage.job as usize];
+            let job = &mut self.jobs[stage.job];
             job.left += 1;
             if stage.after.is_empty() {
-                job.first.push(ix as u32);
+                job.first.push(ix);
             }
         }
-        for (ix, job) in self.recorded.jobs.iter().enumerate() {
+        for (ix, job) in self.recorded.jobs.rows() {
             if let Some(after) = job.after {
-                self.jobs[after as usize].dependents.push(ix as u32);
+                self.jobs[after].dependents.push(ix);
             }
         }
     }
 
     fn begin(&mut self) {
-        for (ix, job) in self.recorded.jobs.iter().enumerate() {
+        for (ix, job) in self.recorded.jobs.rows() {
             if job.after.is_none() {
-                self.push(job.gap_ns, Event::Job(ix as u32));
+                self.push(job.gap_ns, Event::Job(ix));
             }
         }
     }
@@ -238,7 +238,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Queues the submission of a multitask.
-    fn push_task(&mut self, in_ns: u64, task: u32) {
+    fn push_task(&mut self, in_ns: u64, task: MultitaskIx) {
         self.count += 1;
         self.submissions.push(Reverse((self.now_ns.saturating_add(in_ns), self.count, task)));
     }
@@ -268,7 +268,7 @@ impl<'a> Simulation<'a> {
             }
             Event::Begin(lane, id) => self.work(lane, id),
             Event::Lane(lane, version) => {
-                if self.lanes[lane as usize].version == version {
+                if self.lanes[lane].version == version {
                     self.reach(lane)?;
                 }
             }
@@ -276,82 +276,82 @@ impl<'a> Simulation<'a> {
         Some(())
     }
 
-    fn submit_job(&mut self, job: u32) {
-        let stages = std::mem::take(&mut self.jobs[job as usize].first);
+    fn submit_job(&mut self, job: JobIx) {
+        let stages = std::mem::take(&mut self.jobs[job].first);
         for stage in &stages {
-            self.push(self.recorded.stages[*stage as usize].gap_ns, Event::Stage(*stage));
+            self.push(self.recorded.stages[*stage].gap_ns, Event::Stage(*stage));
         }
-        if self.jobs[job as usize].left == 0 {
-            self.push(self.recorded.jobs[job as usize].tail_ns, Event::End(job));
+        if self.jobs[job].left == 0 {
+            self.push(self.recorded.jobs[job].tail_ns, Event::End(job));
         }
     }
 
-    fn end_job(&mut self, job: u32) {
-        self.jobs[job as usize].ended = true;
+    fn end_job(&mut self, job: JobIx) {
+        self.jobs[job].ended = true;
         self.ended_ns = self.ended_ns.max(self.now_ns);
-        for dependent in std::mem::take(&mut self.jobs[job as usize].dependents) {
-            self.push(self.recorded.jobs[dependent as usize].gap_ns, Event::Job(dependent));
+        for dependent in std::mem::take(&mut self.jobs[job].dependents) {
+            self.push(self.recorded.jobs[dependent].gap_ns, Event::Job(dependent));
         }
     }
 
-    fn submit_stage(&mut self, stage: u32) {
-        for task in std::mem::take(&mut self.stages[stage as usize].tasks) {
-            if let Submission::WithStage(offset) = self.recorded.tasks[task as usize].submission {
+    fn submit_stage(&mut self, stage: StageIx) {
+        for task in std::mem::take(&mut self.stages[stage].tasks) {
+            if let Submission::WithStage(offset) = self.recorded.tasks[task].submission {
                 self.push_task(offset, task);
             }
         }
         self.end_stage_if_over(stage);
     }
 
-    fn end_stage_if_over(&mut self, stage: u32) {
-        let state = &mut self.stages[stage as usize];
+    fn end_stage_if_over(&mut self, stage: StageIx) {
+        let state = &mut self.stages[stage];
         if state.left > 0 {
             return;
         }
         let last = std::mem::take(&mut state.last);
         if !last.is_empty() {
-            state.left = last.len() as u32;
+            state.left = last.len();
             for task in last {
-                if let Submission::AfterStage(gap) = self.recorded.tasks[task as usize].submission {
+                if let Submission::AfterStage(gap) = self.recorded.tasks[task].submission {
                     self.push_task(gap, task);
                 }
             }
             return;
         }
-        for dependent in std::mem::take(&mut self.stages[stage as usize].dependents) {
-            let waits_for = &mut self.stages[dependent as usize].waits_for;
+        for dependent in std::mem::take(&mut self.stages[stage].dependents) {
+            let waits_for = &mut self.stages[dependent].waits_for;
             *waits_for -= 1;
             if *waits_for == 0 {
-                self.push(self.recorded.stages[dependent as usize].gap_ns, Event::Stage(dependent));
+                self.push(self.recorded.stages[dependent].gap_ns, Event::Stage(dependent));
             }
         }
-        let job = self.recorded.stages[stage as usize].job;
-        self.jobs[job as usize].left -= 1;
-        if self.jobs[job as usize].left == 0 {
-            self.push(self.recorded.jobs[job as usize].tail_ns, Event::End(job));
+        let job = self.recorded.stages[stage].job;
+        self.jobs[job].left -= 1;
+        if self.jobs[job].left == 0 {
+            self.push(self.recorded.jobs[job].tail_ns, Event::End(job));
         }
     }
 
     /// Submits a multitask and returns its machine.
-    fn submit(&mut self, task: u32) -> u32 {
-        let of = &self.recorded.tasks[task as usize];
-        let ix = (of.machine as usize).min(self.machines.len() - 1);
+    fn submit(&mut self, task: MultitaskIx) -> MachineIx {
+        let of = &self.recorded.tasks[task];
+        let ix = of.machine.min(MachineIx::new(self.machines.len() - 1));
         let machine = &mut self.machines[ix];
-        let job = machine.jobs[self.recorded.stages[of.stage as usize].job as usize];
-        let spec = MultitaskSpec { job, stage: of.stage, memory_bytes: of.memory_bytes };
+        let job = machine.jobs[self.recorded.stages[of.stage].job];
+        let spec = MultitaskSpec { job, stage: of.stage.0, memory_bytes: of.memory_bytes };
         let id = machine.scheduler.submit(self.now_ns, spec);
         if machine.tasks.len() <= id.slot() {
-            machine.tasks.resize(id.slot() + 1, 0);
+            machine.tasks.resize(id.slot() + 1, MultitaskIx::default());
         }
         machine.tasks[id.slot()] = task;
-        ix as u32
+        ix
     }
 
-    fn expand(&mut self, machine: u32, id: MultitaskId) -> Option<()> {
-        let of = &mut self.machines[machine as usize];
-        let task = &self.recorded.tasks[of.tasks[id.slot()] as usize];
+    fn expand(&mut self, machine: MachineIx, id: MultitaskId) -> Option<()> {
+        let of = &mut self.machines[machine];
+        let task = &self.recorded.tasks[of.tasks[id.slot()]];
         let spec = |m: &Mono| MonotaskSpec {
-            resource: self.ids[m.resource as usize],
+            resource: self.ids[m.resource],
             phase: phase(m.phase),
             after: m.after.clone(),
             bytes: 0,
@@ -361,24 +361,24 @@ impl<'a> Simulation<'a> {
     }
 
     /// Carries out the decisions of a machine's scheduler until it has none left.
-    fn decide(&mut self, machine: u32) -> Option<()> {
-        while let Some(decision) = self.machines[machine as usize].scheduler.next(self.now_ns) {
+    fn decide(&mut self, machine: MachineIx) -> Option<()> {
+        while let Some(decision) = self.machines[machine].scheduler.next(self.now_ns) {
             match decision {
                 Decision::Admit(id) => {
-                    let task = self.machines[machine as usize].tasks[id.slot()];
-                    match self.recorded.tasks[task as usize].plan_ns {
+                    let task = self.machines[machine].tasks[id.slot()];
+                    match self.recorded.tasks[task].plan_ns {
                         0 => self.expand(machine, id)?,
                         plan_ns => self.push(plan_ns, Event::Expand(machine, id)),
                     }
                 }
                 Decision::Start { monotask, resource } => {
-                    let lane = self.resources[machine as usize][resource.0 as usize];
+                    let lane = self.resources[machine][resource.0 as usize];
                     self.start(machine, lane, monotask)?;
                 }
                 Decision::Ended { multitask, .. } => {
-                    let task = self.machines[machine as usize].tasks[multitask.slot()];
-                    let stage = self.recorded.tasks[task as usize].stage;
-                    self.stages[stage as usize].left -= 1;
+                    let task = self.machines[machine].tasks[multitask.slot()];
+                    let stage = self.recorded.tasks[task].stage;
+                    self.stages[stage].left -= 1;
                     self.end_stage_if_over(stage);
                 }
             }
@@ -386,14 +386,14 @@ impl<'a> Simulation<'a> {
         Some(())
     }
 
-    fn monotask(&self, machine: u32, id: MonotaskId) -> (&'a Mono, u32) {
-        let task = self.machines[machine as usize].tasks[id.multitask.slot()];
-        (&self.recorded.tasks[task as usize].monotasks[id.index as usize], task)
+    fn monotask(&self, machine: MachineIx, id: MonotaskId) -> (&'a Mono, MultitaskIx) {
+        let task = self.machines[machine].tasks[id.multitask.slot()];
+        (&self.recorded.tasks[task].monotasks[id.index as usize], task)
     }
 
-    fn start(&mut self, machine: u32, lane: u32, id: MonotaskId) -> Option<()> {
+    fn start(&mut self, machine: MachineIx, lane: ResourceIx, id: MonotaskId) -> Option<()> {
         let (monotask, task) = self.monotask(machine, id);
-        if self.free[lane as usize] {
+        if self.free[lane] {
             for (_, made) in self.submitted_by.remove(&(task, id.index)).unwrap_or_default() {
                 self.push_task(0, made);
             }
@@ -406,19 +406,19 @@ impl<'a> Simulation<'a> {
         Some(())
     }
 
-    fn complete(&mut self, machine: u32, id: MonotaskId, bytes: u64) -> Option<()> {
+    fn complete(&mut self, machine: MachineIx, id: MonotaskId, bytes: u64) -> Option<()> {
         let completion = Completion { bytes, then: Vec::new() };
-        self.machines[machine as usize].scheduler.complete(self.now_ns, id, completion).ok()
+        self.machines[machine].scheduler.complete(self.now_ns, id, completion).ok()
     }
 
     /// Starts a monotask's work on a resource.
-    fn work(&mut self, lane: u32, id: MonotaskId) {
-        let machine = self.recorded.services[lane as usize].machine;
+    fn work(&mut self, lane: ResourceIx, id: MonotaskId) {
+        let machine = self.recorded.services[lane].machine;
         let (monotask, task) = self.monotask(machine, id);
         self.advance(lane);
         let made = self.submitted_by.remove(&(task, id.index)).unwrap_or_default();
-        let service = &self.recorded.services[lane as usize];
-        let at = &mut self.lanes[lane as usize];
+        let service = &self.recorded.services[lane];
+        let at = &mut self.lanes[lane];
         if at.working == 0 {
             let rested_ns = at.rests_since_ns.map_or(f64::INFINITY, |since| (self.now_ns - since) as f64);
             let rate = service.curve.total(1);
@@ -440,11 +440,11 @@ impl<'a> Simulation<'a> {
     }
 
     /// Completes everything on a resource that has reached its goal.
-    fn reach(&mut self, lane: u32) -> Option<()> {
+    fn reach(&mut self, lane: ResourceIx) -> Option<()> {
         self.advance(lane);
-        let machine = self.recorded.services[lane as usize].machine;
+        let machine = self.recorded.services[lane].machine;
         loop {
-            let at = &mut self.lanes[lane as usize];
+            let at = &mut self.lanes[lane];
             let reached = at.done * (1.0 + 1e-12) + 1e-6;
             let Some(Reverse((goal, _, what))) = at.goals.peek().copied() else { break };
             if f64::from_bits(goal) > reached {
@@ -466,27 +466,27 @@ impl<'a> Simulation<'a> {
     }
 
     /// Advances the work of a resource, and of those that share its link, to the present.
-    fn advance(&mut self, lane: u32) {
-        let group = std::mem::take(&mut self.lanes[lane as usize].shares_link);
+    fn advance(&mut self, lane: ResourceIx) {
+        let group = std::mem::take(&mut self.lanes[lane].shares_link);
         for other in group.iter().copied().chain(group.is_empty().then_some(lane)) {
-            let at = &mut self.lanes[other as usize];
+            let at = &mut self.lanes[other];
             at.done += at.speed * (self.now_ns - at.at_ns) as f64;
             at.at_ns = self.now_ns;
         }
-        self.lanes[lane as usize].shares_link = group;
+        self.lanes[lane].shares_link = group;
     }
 
     /// Updates the speed of a resource and of those that share its link, and schedules the next end
     /// there.
-    fn update_speed(&mut self, lane: u32) {
-        let group = std::mem::take(&mut self.lanes[lane as usize].shares_link);
-        let on_link: u32 = group.iter().map(|other| self.lanes[*other as usize].working).sum();
+    fn update_speed(&mut self, lane: ResourceIx) {
+        let group = std::mem::take(&mut self.lanes[lane].shares_link);
+        let on_link: u32 = group.iter().map(|other| self.lanes[*other].working).sum();
         for other in group.iter().copied().chain(group.is_empty().then_some(lane)) {
-            let service = &self.recorded.services[other as usize];
-            let link = service.link.map(|link| link as usize).filter(|link| !self.free[*link]);
+            let service = &self.recorded.services[other];
+            let link = service.link.filter(|link| !self.free[*link]);
             let through = link
                 .map(|link| self.recorded.services[link].curve.total(on_link) / f64::from(on_link.max(1)));
-            let at = &mut self.lanes[other as usize];
+            let at = &mut self.lanes[other];
             if at.working == 0 && at.goals.is_empty() {
                 at.done = 0.0;
             }
@@ -499,7 +499,7 @@ impl<'a> Simulation<'a> {
                 self.push(left.ceil() as u64, Event::Lane(other, version));
             }
         }
-        self.lanes[lane as usize].shares_link = group;
+        self.lanes[lane].shares_link = group;
     }
 }
 
