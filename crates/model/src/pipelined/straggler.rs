@@ -17,7 +17,7 @@ use pellucid_trace::Trace;
 use super::replay::schedule::Schedule;
 use super::task::{Part, Task};
 use crate::analysis::{Denominator, StragglerTask, Stragglers};
-use crate::index::{StageIx, Table, TaskIx};
+use crate::index::{Ix, MachineIx, ResourceIx, StageIx, Table, TaskIx};
 use crate::numbers::median;
 
 /// Multiple of the median above which a task is a straggler.
@@ -67,7 +67,7 @@ pub(crate) fn judge(
     all: &Table<TaskIx, Task>,
     schedule: &Schedule,
     of_stage: &[TaskIx],
-    slow: &[bool],
+    slow: &Table<MachineIx, bool>,
 ) -> Option<Judged> {
     let ended: Vec<TaskIx> = of_stage.iter().copied().filter(|ix| all[*ix].ok()).collect();
     if ended.len() < 2 {
@@ -107,7 +107,7 @@ pub(crate) fn judge(
         StragglerTask {
             partition: task.partition,
             attempt: task.attempt,
-            executor: trace.resources[task.resource as usize].name.clone(),
+            executor: trace.resources[task.resource.at()].name.clone(),
             duration_ms: task.duration_ms(),
             times_median: rates[straggles[nth]] / median,
             causes: causes.of(nth).map(|cause| cause.name).collect(),
@@ -167,7 +167,7 @@ impl<'r> Causes<'r> {
         of_stage: &[TaskIx],
         rated: &'r [Rated<'r>],
         straggles: &'r [usize],
-        slow: &[bool],
+        slow: &Table<MachineIx, bool>,
     ) -> Causes<'r> {
         let held = vec![0; straggles.len()];
         let mut causes = Causes { rated, straggles, all: Vec::new(), held, known: BTreeMap::new() };
@@ -178,7 +178,7 @@ impl<'r> Causes<'r> {
         let of_stage = of_stage.iter().map(|ix| &all[*ix]);
         let failed: BTreeSet<u32> = of_stage.filter(|t| !t.ok()).map(|t| t.partition).collect();
         causes.add("failure", true, |task| task.attempt > 0 || failed.contains(&task.partition));
-        let machine = |task: &Task| trace.resources[task.resource as usize].machine as usize;
+        let machine = |task: &Task| MachineIx(trace.resources[task.resource.at()].machine);
         let several = slow.len() > 1;
         causes.add("slow_machine", several, |task| slow.get(machine(task)).copied().unwrap_or(false));
         causes
@@ -255,7 +255,7 @@ impl<'r> Causes<'r> {
         if self.straggles.is_empty() {
             return;
         }
-        let mut first_end: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut first_end: BTreeMap<ResourceIx, u64> = BTreeMap::new();
         for ix in of_stage {
             let task = &all[*ix];
             // Ends are recorded late: the task had ended when its slot was reused.
@@ -277,8 +277,8 @@ pub(crate) fn slow_machines(
     trace: &Trace,
     all: &Table<TaskIx, Task>,
     by_stage: &Table<StageIx, Vec<TaskIx>>,
-) -> Vec<bool> {
-    let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); trace.machines.len()];
+) -> Table<MachineIx, bool> {
+    let mut ratios: Table<MachineIx, Vec<f64>> = Table::filled(trace.machines.len(), Vec::new());
     if ratios.len() > 1 {
         for of_stage in by_stage {
             let ended: Vec<TaskIx> = of_stage.iter().copied().filter(|ix| all[*ix].ok()).collect();
@@ -286,7 +286,7 @@ pub(crate) fn slow_machines(
             let rates: Vec<f64> = rated.iter().map(|r| r.rate(r.task.duration_ms())).collect();
             let Some(median) = median(rates.clone()).filter(|m| *m > 0.0) else { continue };
             for (rated, rate) in rated.iter().zip(rates) {
-                let machine = trace.resources[rated.task.resource as usize].machine as usize;
+                let machine = MachineIx(trace.resources[rated.task.resource.at()].machine);
                 ratios.get_mut(machine).into_iter().for_each(|of| of.push(rate / median));
             }
         }

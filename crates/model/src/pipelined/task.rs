@@ -9,7 +9,7 @@
 
 use pellucid_trace::{Blocked, Failure, Outcome, PipelinedTask, Trace};
 
-use crate::index::{StageIx, Table, TaskIx};
+use crate::index::{ResourceIx, StageIx, Table, TaskIx};
 
 /// Slowest rate assumed for a store, after the first byte.
 const MIN_BYTES_PER_S: u64 = 1_000_000;
@@ -73,8 +73,8 @@ pub(crate) struct Measure {
 pub(crate) struct Task {
     pub launched_ns: u64,
     pub duration_ns: u64,
-    pub stage: u32,
-    pub resource: u32,
+    pub stage: StageIx,
+    pub resource: ResourceIx,
     pub partition: u32,
     pub attempt: u32,
     /// By [`Part`]; NaN if not measured.
@@ -188,10 +188,10 @@ impl Tasks {
     /// Returns indices into `all` by stage, in launch order.
     pub fn by_stage(&self, stages: usize) -> Table<StageIx, Vec<TaskIx>> {
         let mut counts: Table<StageIx, usize> = Table::filled(stages, 0);
-        self.all.iter().for_each(|task| counts[StageIx(task.stage)] += 1);
+        self.all.iter().for_each(|task| counts[task.stage] += 1);
         let mut by_stage: Table<StageIx, _> = counts.iter().map(|tasks| Vec::with_capacity(*tasks)).collect();
         for (ix, task) in self.all.rows() {
-            by_stage[StageIx(task.stage)].push(ix);
+            by_stage[task.stage].push(ix);
         }
         by_stage
     }
@@ -233,8 +233,8 @@ fn read(from: &PipelinedTask) -> (Task, bool) {
     let mut task = Task {
         launched_ns: from.launched_ns,
         duration_ns: from.duration_ns,
-        stage: from.stage,
-        resource: from.resource,
+        stage: StageIx(from.stage),
+        resource: ResourceIx(from.resource),
         partition: from.partition,
         attempt: from.attempt,
         parts: [f32::NAN; Part::ALL.len()],

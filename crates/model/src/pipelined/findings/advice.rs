@@ -251,7 +251,7 @@ fn lost_executors(e: &Evidence, settings: &Settings) -> Option<Advice> {
         .next()
         .unwrap_or("reason not in the log");
     let why: String = why.lines().next().unwrap_or_default().chars().take(80).collect();
-    let again = |t: &Task| lost(&t.failure) || r.trace.stages[t.stage as usize].attempt > 0;
+    let again = |t: &Task| lost(&t.failure) || r.trace.stages[t.stage.at()].attempt > 0;
     let mut times = r.tasks.durations_ns();
     r.tasks.all.iter().enumerate().filter(|(_, t)| again(t)).for_each(|(ix, _)| times[ix] = 0);
     let change = settings.change("spark.executor.memoryOverhead", "1g").filter(|_| !settings.local)?;

@@ -127,7 +127,7 @@ fn disk(e: &Evidence) -> Option<Candidate> {
     let mut by_stage = vec![0.0; e.stages.len()];
     let mut output = 0.0;
     for task in &e.replays.tasks.all {
-        by_stage[task.stage as usize] += measured_ms(task, &parts);
+        by_stage[task.stage.at()] += measured_ms(task, &parts);
         output += measured_ms(task, &[Part::Output]);
     }
     let total: f64 = by_stage.iter().sum();
@@ -159,7 +159,7 @@ fn disk_input(e: &Evidence) -> Option<Candidate> {
     let (mut total, mut bounded) = (0.0, false);
     for task in tasks {
         if let Some(measure) = task.part(Part::Input) {
-            by_stage[task.stage as usize] += measure.ms;
+            by_stage[task.stage.at()] += measure.ms;
             (total, bounded) = (total + measure.ms, bounded || measure.at_most);
         }
     }
@@ -269,7 +269,7 @@ fn stragglers(e: &Evidence) -> Option<Candidate> {
     let mut lost = vec![0.0; e.stages.len()];
     for (ix, ns) in e.avoidable_ns {
         let task = &e.replays.tasks.all[*ix];
-        lost[task.stage as usize] += ms(task.duration_ns.saturating_sub(*ns) as f64);
+        lost[task.stage.at()] += ms(task.duration_ns.saturating_sub(*ns) as f64);
     }
     let at = locate(e, |s| lost[s.id]);
     let worst = e.avoidable_ns.iter().map(|(ix, _)| &e.replays.tasks.all[*ix]);
@@ -278,7 +278,7 @@ fn stragglers(e: &Evidence) -> Option<Candidate> {
         "{} stragglers; the longest, partition {} of {}, took {:.1} s",
         e.avoidable_ns.len(),
         worst.partition,
-        name_of(e.replays.trace, worst.stage as usize),
+        name_of(e.replays.trace, worst.stage.at()),
         worst.duration_ms() / 1e3
     );
     Some(Candidate { cause: cause("straggler", e.avoidable_saves_ms, at, text), certain: true })
@@ -333,7 +333,7 @@ fn computing(e: &Evidence) -> (Option<Cause>, Option<Cause>) {
     let mut usual_ns = e.replays.tasks.durations_ns();
     e.avoidable_ns.iter().for_each(|(ix, ns)| usual_ns[ix.at()] = *ns);
     for (task, usual_ns) in e.replays.tasks.all.iter().zip(usual_ns) {
-        let stage = task.stage as usize;
+        let stage = task.stage.at();
         let excess = ms(task.duration_ns.saturating_sub(usual_ns) as f64);
         measured &= task.measured(Part::Cpu).is_some() || !task.ok();
         core[stage] += task.measured(Part::Cpu).unwrap_or(0.0);

@@ -3,7 +3,7 @@
 use pellucid_trace::{Outcome, Trace};
 
 use crate::analysis::{StageAnalysis, WallClock};
-use crate::index::TaskIx;
+use crate::index::{Ix, TaskIx};
 use crate::pipelined::replay::bounds::Replays;
 use crate::pipelined::task::Task;
 
@@ -45,7 +45,7 @@ impl<'e> Evidence<'e> {
         let saved = |replaced: &[(TaskIx, u64)]| {
             (!replaced.is_empty()).then(|| replays.saved_ms(&replays.with_some(replaced)))
         };
-        let again = |task: &Task| replays.trace.stages[task.stage as usize].attempt > 0;
+        let again = |task: &Task| replays.trace.stages[task.stage.at()].attempt > 0;
         let all = replays.tasks.all.rows();
         let gone = all.filter(|(_, t)| t.outcome == Outcome::Failed || again(t)).map(|(ix, _)| (ix, 0));
         let gone: Vec<(TaskIx, u64)> = gone.collect();

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pellucid_trace::Trace;
 
-use crate::index::{Ix, JobIx, SlotIx, StageIx, Table, TaskIx};
+use crate::index::{Ix, JobIx, ResourceIx, SlotIx, StageIx, Table, TaskIx};
 use crate::pipelined::task::Tasks;
 
 /// Maximum delay from a slot's reuse to the recorded end of its previous task, where the number of slots
@@ -44,7 +44,7 @@ pub(crate) type Arrival = Option<(JobIx, u64)>;
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     /// The executor: index of its resource in the trace.
-    pub resource: u32,
+    pub resource: ResourceIx,
     pub added: Arrival,
     /// The last job submitted before the executor's removal, and the delay after it.
     pub removed: Option<(JobIx, u64)>,
@@ -69,7 +69,7 @@ pub(crate) struct StagePlace {
     /// Time from the end of the last of those (or the job's submission) to its submission.
     pub gap_ns: u64,
     /// Number of tasks that its end waited for.
-    pub needed: u32,
+    pub needed: usize,
     /// Time from the end of the last of those to its own end.
     pub tail_ns: u64,
     /// By slot.
@@ -86,7 +86,7 @@ pub(crate) struct JobPlace {
     /// The job that had ended last when it was submitted, and the time between.
     pub after: Option<(JobIx, u64)>,
     /// Number of stages that its end waited for.
-    pub needed: u32,
+    pub needed: usize,
     /// Time from the end of the last of those to its own end.
     pub tail_ns: u64,
 }
@@ -124,16 +124,16 @@ impl Schedule {
     /// Assigns every task to a slot of its executor, and computes the gaps.
     fn place(&mut self, trace: &Trace, tasks: &Tasks) {
         let submissions = self.submissions();
-        let mut free: BTreeMap<u32, BTreeSet<(u64, SlotIx)>> = BTreeMap::new();
+        let mut free: BTreeMap<ResourceIx, BTreeSet<(u64, SlotIx)>> = BTreeMap::new();
         let mut on_slot: Table<SlotIx, Option<TaskIx>> = Table::default();
-        let mut previous: BTreeMap<(u32, u32), TaskIx> = BTreeMap::new();
+        let mut previous: BTreeMap<(StageIx, u32), TaskIx> = BTreeMap::new();
         let mut lanes: Table<StageIx, BTreeMap<SlotIx, u64>> =
             Table::filled(self.stages.len(), BTreeMap::new());
         let repeated = repeated(tasks);
         self.tasks = Vec::with_capacity(tasks.all.len()).into();
         for (ix, task) in tasks.all.rows() {
             let slots = free.entry(task.resource).or_default();
-            let executor = &trace.resources[task.resource as usize];
+            let executor = &trace.resources[task.resource.at()];
             let (freed, slot) = take(slots, task.launched_ns, executor.capacity).unwrap_or_else(|| {
                 on_slot.push(None);
                 let slot = self.slots.push(slot(trace, task.resource, &submissions));
@@ -144,7 +144,7 @@ impl Schedule {
                 let early_ns = freed.saturating_sub(task.launched_ns).min(u64::from(u32::MAX));
                 self.tasks[before].early_ns = early_ns as u32;
             }
-            let stage = self.stages[StageIx(task.stage)].as_ref();
+            let stage = self.stages[task.stage].as_ref();
             let (submitted, until) = stage.map_or((0, 0), |s| (s.submitted_ns, s.ended_ns));
             if task.ended_ns() > until {
                 self.unneeded.insert(ix);
@@ -164,10 +164,10 @@ impl Schedule {
                 previous.insert(key, ix);
             }
             let mut gap_ns = task.launched_ns.saturating_sub(earliest).min(FIRST - 1);
-            if let Entry::Vacant(lane) = lanes[StageIx(task.stage)].entry(slot) {
+            if let Entry::Vacant(lane) = lanes[task.stage].entry(slot) {
                 lane.insert(std::mem::replace(&mut gap_ns, FIRST));
             }
-            self.tasks.push(Place { gap_ns, early_ns: 0, stage: StageIx(task.stage) });
+            self.tasks.push(Place { gap_ns, early_ns: 0, stage: task.stage });
         }
         for (ix, lanes) in lanes.rows() {
             let Some(stage) = &mut self.stages[ix] else { continue };
@@ -195,8 +195,8 @@ impl Schedule {
     }
 }
 
-fn slot(trace: &Trace, resource: u32, submissions: &[(u64, JobIx)]) -> Slot {
-    let executor = &trace.resources[resource as usize];
+fn slot(trace: &Trace, resource: ResourceIx, submissions: &[(u64, JobIx)]) -> Slot {
+    let executor = &trace.resources[resource.at()];
     let anchored = |at: u64| {
         let earlier = submissions.partition_point(|(submitted, _)| *submitted <= at);
         let (submitted, job) = submissions[earlier.checked_sub(1)?];
@@ -225,7 +225,7 @@ fn take(slots: &mut BTreeSet<(u64, SlotIx)>, at: u64, capacity: Option<f64>) -> 
 }
 
 /// Returns the stage and partition of tasks that ran more than once.
-fn repeated(tasks: &Tasks) -> BTreeSet<(u32, u32)> {
+fn repeated(tasks: &Tasks) -> BTreeSet<(StageIx, u32)> {
     let again = tasks.all.iter().filter(|t| t.attempt > 0 || t.speculative);
     again.map(|t| (t.stage, t.partition)).collect()
 }
@@ -235,13 +235,13 @@ fn stages(
     tasks: &Tasks,
     by_stage: &Table<StageIx, Vec<TaskIx>>,
 ) -> Table<StageIx, Option<StagePlace>> {
-    let mut ended: Vec<Option<u64>> = vec![None; trace.stages.len()];
+    let mut ended: Table<StageIx, Option<u64>> = Table::filled(trace.stages.len(), None);
     for end in &trace.stage_ends {
-        ended[end.stage as usize] = Some(end.ended_ns);
+        ended[StageIx(end.stage)] = Some(end.ended_ns);
     }
     let mut out: Table<StageIx, Option<StagePlace>> = Table::default();
-    for (ix, stage) in trace.stages.iter().enumerate() {
-        let of_stage = by_stage[StageIx::new(ix)].iter().map(|t| &tasks.all[*t]);
+    for (ix, stage) in by_stage.indices().zip(&trace.stages) {
+        let of_stage = by_stage[ix].iter().map(|t| &tasks.all[*t]);
         let last = of_stage.clone().map(|t| t.ended_ns()).max();
         let first = of_stage.clone().map(|t| t.launched_ns).min();
         let Some(ended_ns) = ended[ix].or(last) else {
@@ -253,7 +253,7 @@ fn stages(
             0 => first,
             submitted => submitted.min(first),
         });
-        let needed = of_stage.clone().filter(|t| t.ended_ns() <= ended_ns).count() as u32;
+        let needed = of_stage.clone().filter(|t| t.ended_ns() <= ended_ns).count();
         let last_needed = of_stage.map(|t| t.ended_ns()).filter(|end| *end <= ended_ns).max();
         // A repeated stage waits for the failed one, others for their parents.
         let mut after: Vec<StageIx> = match stage.attempt {
@@ -281,9 +281,9 @@ fn stages(
 }
 
 fn jobs(trace: &Trace, stages: &Table<StageIx, Option<StagePlace>>) -> Table<JobIx, Option<JobPlace>> {
-    let mut ended: Vec<Option<u64>> = vec![None; trace.jobs.len()];
+    let mut ended: Table<JobIx, Option<u64>> = Table::filled(trace.jobs.len(), None);
     for end in &trace.job_ends {
-        ended[end.job as usize] = Some(end.ended_ns);
+        ended[JobIx(end.job)] = Some(end.ended_ns);
     }
     let mut ends: Table<JobIx, Vec<u64>> = Table::filled(trace.jobs.len(), Vec::new());
     for stage in stages.iter().flatten() {
@@ -292,18 +292,18 @@ fn jobs(trace: &Trace, stages: &Table<StageIx, Option<StagePlace>>) -> Table<Job
     let mut out: Table<JobIx, Option<JobPlace>> = trace
         .jobs
         .iter()
-        .enumerate()
-        .map(|(ix, job)| {
-            let ends = &ends[JobIx::new(ix)];
+        .zip(ended.rows())
+        .map(|(job, (ix, ended))| {
+            let ends = &ends[ix];
             let last = ends.iter().copied().max();
-            let ended_ns = ended[ix].or(last)?.max(job.submitted_ns);
+            let ended_ns = ended.or(last)?.max(job.submitted_ns);
             let needed = ends.iter().copied().filter(|end| *end <= ended_ns);
             let last_needed = needed.clone().max();
             Some(JobPlace {
                 submitted_ns: job.submitted_ns,
                 ended_ns,
                 after: None,
-                needed: needed.count() as u32,
+                needed: needed.count(),
                 tail_ns: ended_ns
                     .saturating_sub(last_needed.unwrap_or(job.submitted_ns).max(job.submitted_ns)),
             })

@@ -87,8 +87,8 @@ enum Event {
 
 #[derive(Debug, Clone, Default)]
 struct StageState {
-    waits_for: u32,
-    needed: u32,
+    waits_for: usize,
+    needed: usize,
     /// Position in the stage's tasks up to which all first attempts were launched.
     next: usize,
     /// Repeated attempts that may start.
@@ -114,7 +114,7 @@ struct Replay<'a> {
     stages: Table<StageIx, StageState>,
     active: Vec<StageIx>,
     slots: Table<SlotIx, SlotState>,
-    jobs_needed: Table<JobIx, u32>,
+    jobs_needed: Table<JobIx, usize>,
     /// Number of jobs that will end.
     jobs_known: usize,
     stages_of: Table<JobIx, Vec<StageIx>>,
@@ -164,7 +164,7 @@ impl<'a> Replay<'a> {
         for (ix, stage) in schedule.stages.rows() {
             let Some(stage) = stage else { continue };
             let state = &mut replay.stages[ix];
-            (state.waits_for, state.needed) = (stage.after.len() as u32, stage.needed);
+            (state.waits_for, state.needed) = (stage.after.len(), stage.needed);
             state.started = vec![false; stage.lanes.len()];
             stage.after.iter().for_each(|parent| replay.children[*parent].push(ix));
             replay.stages_of.get_mut(stage.job).into_iter().for_each(|of| of.push(ix));

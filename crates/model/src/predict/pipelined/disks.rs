@@ -10,13 +10,14 @@
 use std::collections::BTreeMap;
 
 use super::contention::stretched;
+use crate::index::{Ix, MachineIx, ResourceIx, StageIx};
 use crate::numbers::ratio;
 use crate::pipelined::blocked::{Without, overhead_ms};
 use crate::pipelined::replay::bounds::Replays;
 use crate::pipelined::task::{Part, Task};
 
 /// Tasks that run side by side: their stage and machine.
-type Group = (u32, u32);
+type Group = (StageIx, MachineIx);
 
 /// The durations of a task with other disks, in milliseconds.
 pub(super) struct OtherDisks {
@@ -57,7 +58,11 @@ pub(super) fn durations_ms(r: &Replays, factor: f64) -> (Vec<Option<OtherDisks>>
 }
 
 fn group(r: &Replays, task: &Task) -> Group {
-    (task.stage, r.trace.resources[task.resource as usize].machine)
+    (task.stage, machine(r, task.resource))
+}
+
+fn machine(r: &Replays, resource: ResourceIx) -> MachineIx {
+    MachineIx(r.trace.resources[resource.at()].machine)
 }
 
 /// Returns how computing and waits stretch for a stage's tasks on machines whose cores are known: for
@@ -85,17 +90,17 @@ fn shared(r: &Replays, beside: &BTreeMap<Group, usize>, factor: f64) -> BTreeMap
 
 /// Returns the cores of a group's machine, if the log gives them.
 fn cores(r: &Replays, (_, machine): Group) -> Option<u32> {
-    r.trace.machines.get(machine as usize)?.cores
+    r.trace.machines.get(machine.at())?.cores
 }
 
 /// Returns each stage's slots on each machine: tasks that run side by side on its disks.
 fn concurrent_tasks(r: &Replays) -> BTreeMap<Group, usize> {
     let schedule = &r.schedule;
     let mut beside = BTreeMap::new();
-    for (stage, place) in schedule.stages.iter().enumerate() {
+    for (stage, place) in schedule.stages.rows() {
         for lane in place.iter().flat_map(|place| &place.lanes) {
-            let resource = schedule.slots[lane.slot].resource as usize;
-            *beside.entry((stage as u32, r.trace.resources[resource].machine)).or_insert(0) += 1;
+            let machine = machine(r, schedule.slots[lane.slot].resource);
+            *beside.entry((stage, machine)).or_insert(0) += 1;
         }
     }
     beside

@@ -3,7 +3,7 @@
 use pellucid_trace::Trace;
 
 use super::held::describe_held;
-use crate::index::{Ix, SlotIx, Table, TaskIx};
+use crate::index::{Ix, ResourceIx, SlotIx, Table, TaskIx};
 use crate::numbers::{self, ms};
 use crate::pipelined::SlowTasks;
 use crate::pipelined::replay::allocation::DynamicAllocation;
@@ -45,16 +45,16 @@ impl<'t> Recorded<'t> {
 
     /// Returns when each executor that ran tasks arrived, and its slots, ordered by first task.
     pub fn executors(&self) -> Vec<(Arrival, usize)> {
-        let mut executors: Vec<(u32, Arrival, usize)> = Vec::new();
+        let mut executors: Vec<(ResourceIx, Arrival, usize)> = Vec::new();
         for slot in &self.replays.schedule.slots {
             match executors.iter_mut().find(|(resource, ..)| *resource == slot.resource) {
                 Some((.., slots)) => *slots += 1,
                 None => executors.push((slot.resource, slot.added, 1)),
             }
         }
-        let capacity = |resource: u32| self.replays.trace.resources[resource as usize].capacity;
+        let capacity = |resource: ResourceIx| self.replays.trace.resources[resource.at()].capacity;
         let whole =
-            |resource: u32, used: usize| capacity(resource).map_or(used, |c| (c as usize).clamp(used, 4096));
+            |resource, used: usize| capacity(resource).map_or(used, |c| (c as usize).clamp(used, 4096));
         executors.into_iter().map(|(resource, added, used)| (added, whole(resource, used))).collect()
     }
 
