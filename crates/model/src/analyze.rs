@@ -3,6 +3,7 @@
 use pellucid_trace::{Trace, kind};
 
 use crate::analysis::{Analysis, Cause, Recording};
+use crate::index::{Ix, JobIx, Table};
 use crate::monotasks::capacity::{self, capacities};
 use crate::monotasks::demand::Demands;
 use crate::monotasks::job::{self, JobModel};
@@ -26,18 +27,18 @@ pub fn analyze(trace: &Trace) -> Analysis {
 fn by_demands(trace: &Trace) -> Analysis {
     let demands = Demands::of(trace);
     let capacities = capacities(trace, &demands);
-    let models: Vec<_> =
-        (0..trace.jobs.len()).map(|ix| JobModel::of(trace, &demands, &capacities, ix)).collect();
     let last_seen = job::last_seen(trace, &demands);
-    let jobs = models.iter().zip(&last_seen).enumerate();
+    let models: Table<JobIx, JobModel> =
+        last_seen.indices().map(|ix| JobModel::of(trace, &demands, &capacities, ix)).collect();
+    let jobs = models.rows().zip(&last_seen);
     let jobs: Vec<_> =
-        jobs.map(|(ix, (model, seen))| job::analyze(trace, &demands, model, *seen, ix)).collect();
+        jobs.map(|((ix, model), seen)| job::analyze(trace, &demands, model, *seen, ix)).collect();
     let causes = models.iter().zip(&jobs).flat_map(|(model, job)| cause::causes(trace, &demands, model, job));
     let mut causes: Vec<Cause> = causes.collect();
     causes.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     let tasks = stage::tasks(trace, &demands);
-    let stages = tasks.iter().enumerate().map(|(ix, tasks)| {
-        let members = models.get(trace.stages[ix].job as usize).map(|model| &model.members);
+    let stages = tasks.rows().map(|(ix, tasks)| {
+        let members = models.get(JobIx(trace.stages[ix.at()].job)).map(|model| &model.members);
         stage::analyze(trace, &demands, &capacities, members, tasks, ix)
     });
     let stages = stages.collect();

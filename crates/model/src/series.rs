@@ -2,6 +2,7 @@
 
 use pellucid_trace::{Trace, union_ns};
 
+use crate::index::{Ix, ResourceIx, Table};
 use crate::monotasks::capacity::capacities;
 use crate::monotasks::demand::{Demand, Demands};
 use crate::numbers::ratio;
@@ -30,17 +31,17 @@ pub fn series(trace: &Trace, from_ns: u64, to_ns: u64, parts: usize) -> Vec<Seri
     }
     let demands = Demands::of(trace);
     let capacities = capacities(trace, &demands);
-    let mut by_resource: Vec<Vec<&Demand>> = vec![Vec::new(); trace.resources.len()];
+    let mut by_resource: Table<ResourceIx, Vec<&Demand>> = Table::filled(trace.resources.len(), Vec::new());
     let within = |d: &&Demand| d.end_ns >= from_ns && d.start_ns < to_ns;
     for demand in demands.all.iter().filter(within) {
         by_resource[demand.resource].push(demand);
     }
-    let served = by_resource.iter().enumerate().filter(|(ix, s)| !s.is_empty() && !demands.opaque[*ix]);
+    let served = by_resource.rows().filter(|(ix, s)| !s.is_empty() && !demands.opaque[*ix]);
     served
         .map(|(resource, served)| {
             let capacity = &capacities[resource];
             Series {
-                resource,
+                resource: resource.at(),
                 capacity: capacity.per_s(demands.timed[resource]),
                 capacity_from: capacity.from.clone(),
                 utilization: utilization(served, capacity.rate, from_ns, to_ns, parts),

@@ -19,6 +19,7 @@ use pellucid_trace::{Resource, Trace, kind};
 
 use super::demand::{Demand, Demands, in_time};
 use super::timeline::{Edge, add, steps};
+use crate::index::{ResourceIx, Table};
 
 const WINDOW_NS: f64 = 2e9;
 
@@ -38,14 +39,14 @@ impl Capacity {
     }
 }
 
-/// Returns the capacities of a trace's resources, by index.
-pub(crate) fn capacities(trace: &Trace, demands: &Demands) -> Vec<Capacity> {
-    let mut by_resource = vec![Vec::new(); trace.resources.len()];
+/// Returns the capacities of a trace's resources.
+pub(crate) fn capacities(trace: &Trace, demands: &Demands) -> Table<ResourceIx, Capacity> {
+    let mut by_resource = Table::<ResourceIx, _>::filled(trace.resources.len(), Vec::new());
     for demand in &demands.all {
         by_resource[demand.resource].push(demand);
     }
-    let each = trace.resources.iter().zip(by_resource).enumerate();
-    each.map(|(ix, (resource, served))| {
+    let each = trace.resources.iter().zip(by_resource.rows());
+    each.map(|(resource, (ix, served))| {
         let busy_time = Capacity { rate: None, from: Some("busy time".into()) };
         if demands.unmeasured[ix] {
             return busy_time;
@@ -57,7 +58,7 @@ pub(crate) fn capacities(trace: &Trace, demands: &Demands) -> Vec<Capacity> {
         if served.is_empty() || demands.opaque[ix] {
             return Capacity::default();
         }
-        match (!demands.timed[ix]).then(|| best_rate(&served)).flatten() {
+        match (!demands.timed[ix]).then(|| best_rate(served)).flatten() {
             Some(rate) => Capacity { rate: Some(rate), from: Some("best 2 s".into()) },
             None => busy_time,
         }

@@ -13,6 +13,7 @@ use super::demand::Demands;
 use super::job::JobModel;
 use super::spans::largest;
 use crate::analysis::{Cause, JobAnalysis};
+use crate::index::{Ix, JobIx, StageIx};
 use crate::numbers::ms;
 
 /// Minimum share of the job for a part to be named.
@@ -42,12 +43,12 @@ pub(crate) fn causes(trace: &Trace, demands: &Demands, model: &JobModel, job: &J
 }
 
 fn by_kind(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis) -> Vec<Cause> {
-    let mut limited: BTreeMap<&str, (f64, BTreeMap<usize, f64>)> = BTreeMap::new();
+    let mut limited: BTreeMap<&str, (f64, BTreeMap<StageIx, f64>)> = BTreeMap::new();
     for (span, shares) in model.limits.spans.iter().zip(&model.shares) {
         let Some((kind, ns)) = largest(span, &[]).filter(|(_, ns)| *ns > 0.0) else { continue };
         let (total, by_stage) = limited.entry(kind).or_default();
         *total += ns;
-        let shares = shares.iter().filter(|((ix, _), _)| trace.resources[*ix].kind == kind);
+        let shares = shares.iter().filter(|((ix, _), _)| trace.resources[ix.at()].kind == kind);
         let demand: f64 = shares.clone().map(|(_, amount)| amount).sum();
         for ((_, stage), amount) in shares.filter(|_| demand > 0.0) {
             *by_stage.entry(*stage).or_insert(0.0) += ns * amount / demand;
@@ -59,8 +60,8 @@ fn by_kind(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis
         let saving = modelled - model.limits.modelled_ns(&[kind]);
         Cause {
             job: job.id,
-            cause: name(trace, demands, job.id, kind),
-            stage: most.filter(|(_, of_it)| *of_it > ns / 2.0).map(|(stage, _)| stage),
+            cause: name(trace, demands, JobIx::new(job.id), kind),
+            stage: most.filter(|(_, of_it)| *of_it > ns / 2.0).map(|(stage, _)| stage.at()),
             ms: ms(ns),
             at_most: job.kinds[kind].from_busy_time,
             evidence: evidence(job, kind, ms(saving)),
@@ -71,12 +72,12 @@ fn by_kind(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis
 
 /// Returns the name of a kind as a cause: `disk input` for a disk that mostly read input. After a spill,
 /// reads may be of spilled data, so the distinction is not made.
-fn name(trace: &Trace, demands: &Demands, job: usize, kind: &str) -> String {
+fn name(trace: &Trace, demands: &Demands, job: JobIx, kind: &str) -> String {
     if kind != kind::DISK {
         return kind.to_owned();
     }
     let (mut read, mut written, mut spilled) = (0.0, 0.0, false);
-    for demand in demands.of_job(job).filter(|d| trace.resources[d.resource].kind == kind) {
+    for demand in demands.of_job(job).filter(|d| trace.resources[d.resource.at()].kind == kind) {
         match demands.monotask(demand).phase {
             Phase::Read => read += demand.amount,
             Phase::Spill => spilled = true,
@@ -108,7 +109,8 @@ fn evidence(job: &JobAnalysis, kind: &str, saving_ms: f64) -> String {
 fn unexplained(trace: &Trace, demands: &Demands, job: &JobAnalysis) -> Option<Cause> {
     let (duration, modelled) = (job.duration_ms?, job.modelled_ms?);
     let submitted = trace.jobs[job.id].submitted_ns;
-    let service: Vec<(u64, u64)> = demands.of_job(job.id).map(|d| (d.start_ns, d.end_ns)).collect();
+    let service: Vec<(u64, u64)> =
+        demands.of_job(JobIx::new(job.id)).map(|d| (d.start_ns, d.end_ns)).collect();
     let first = service.iter().map(|(start, _)| *start).min()?;
     let before = ms(first.saturating_sub(submitted) as f64);
     let idle = (duration - ms(union_ns(service) as f64) - before).max(0.0);

@@ -17,13 +17,14 @@ use std::ops::Range;
 
 use pellucid_trace::{JobEnd, Monotask, Phase, Resource, StageEnd, Trace, kind};
 
+use crate::index::{Ix, JobIx, MonotaskIx, ResourceIx, StageIx, Table};
+
 /// A demand on one resource, spread evenly over its service time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Demand {
-    pub stage: usize,
-    pub resource: usize,
-    /// Index of its monotask.
-    pub monotask: usize,
+    pub stage: StageIx,
+    pub resource: ResourceIx,
+    pub monotask: MonotaskIx,
     /// False for the demand of a store's bytes on the link that they cross.
     pub own: bool,
     pub start_ns: u64,
@@ -53,25 +54,24 @@ impl Demand {
 pub(crate) struct Demands<'a> {
     monotasks: &'a [Monotask],
     pub all: Vec<Demand>,
-    stages: Vec<Range<usize>>,
+    stages: Table<StageIx, Range<usize>>,
     /// The stages of each job. They are indexed, as are the ends, because a stream may have thousands of
     /// jobs.
-    stages_of: Vec<Vec<usize>>,
-    job_ends: Vec<Option<&'a JobEnd>>,
-    stage_ends: Vec<Option<&'a StageEnd>>,
+    stages_of: Table<JobIx, Vec<StageIx>>,
+    job_ends: Table<JobIx, Option<&'a JobEnd>>,
+    stage_ends: Table<StageIx, Option<&'a StageEnd>>,
     /// Number of monotasks that refer to missing records.
     pub skipped: u64,
-    /// By resource: true if the bytes of some monotask are unknown.
-    pub unmeasured: Vec<bool>,
-    /// By resource: true for a link that cannot be separated from its only store, or with nothing but
-    /// byte counts.
-    pub opaque: Vec<bool>,
-    /// By resource: true if measured in service time.
-    pub timed: Vec<bool>,
-    /// By resource: true for the cores of a machine.
-    cores: Vec<bool>,
+    /// True if the bytes of some monotask are unknown.
+    pub unmeasured: Table<ResourceIx, bool>,
+    /// True for a link that cannot be separated from its only store, or with nothing but byte counts.
+    pub opaque: Table<ResourceIx, bool>,
+    /// True if measured in service time.
+    pub timed: Table<ResourceIx, bool>,
+    /// True for the cores of a machine.
+    cores: Table<ResourceIx, bool>,
     /// Resources and directions (true: in) that the kernel counts.
-    counted: BTreeSet<(usize, bool)>,
+    counted: BTreeSet<(ResourceIx, bool)>,
 }
 
 /// Returns true for kinds whose capacity is a number of slots, not a rate.
@@ -107,34 +107,36 @@ impl<'a> Demands<'a> {
         let resources = trace.resources.len();
         let mut demands = Demands {
             monotasks: &trace.monotasks,
-            unmeasured: vec![false; resources],
+            unmeasured: Table::filled(resources, false),
             opaque: opaque(trace),
             timed: trace.resources.iter().map(|r| in_time(&r.kind)).collect(),
             cores: trace.resources.iter().map(|r| r.kind == kind::CPU).collect(),
-            stages_of: vec![Vec::new(); trace.jobs.len()],
-            job_ends: vec![None; trace.jobs.len()],
-            stage_ends: vec![None; trace.stages.len()],
+            stages_of: Table::filled(trace.jobs.len(), Vec::new()),
+            job_ends: Table::filled(trace.jobs.len(), None),
+            stage_ends: Table::filled(trace.stages.len(), None),
             ..Demands::default()
         };
-        for (ix, stage) in trace.stages.iter().enumerate() {
-            demands.stages_of.get_mut(stage.job as usize).into_iter().for_each(|of_job| of_job.push(ix));
+        for (ix, stage) in (0..).map(StageIx).zip(&trace.stages) {
+            demands.stages_of.get_mut(JobIx(stage.job)).into_iter().for_each(|of_job| of_job.push(ix));
         }
         // The first of several ends counts.
         for end in trace.job_ends.iter().rev() {
-            demands.job_ends.get_mut(end.job as usize).into_iter().for_each(|of_job| *of_job = Some(end));
+            demands.job_ends.get_mut(JobIx(end.job)).into_iter().for_each(|of_job| *of_job = Some(end));
         }
         for end in trace.stage_ends.iter().rev() {
-            let of_stage = demands.stage_ends.get_mut(end.stage as usize);
+            let of_stage = demands.stage_ends.get_mut(StageIx(end.stage));
             of_stage.into_iter().for_each(|of_stage| *of_stage = Some(end));
         }
         demands.counted = counted(trace);
-        for (ix, monotask) in trace.monotasks.iter().enumerate() {
+        for (ix, monotask) in (0..).map(MonotaskIx).zip(&trace.monotasks) {
             if demands.add(trace, ix, monotask).is_none() {
                 demands.skipped += 1;
             }
         }
         demands.all.sort_by_key(|d| (d.stage, d.start_ns));
-        demands.stages = (0..trace.stages.len())
+        demands.stages = demands
+            .stage_ends
+            .indices()
             .map(|s| {
                 let from = demands.all.partition_point(|d| d.stage < s);
                 from..demands.all.partition_point(|d| d.stage <= s)
@@ -143,14 +145,14 @@ impl<'a> Demands<'a> {
         demands
     }
 
-    fn add(&mut self, trace: &Trace, ix: usize, m: &Monotask) -> Option<()> {
-        let stage = trace.multitasks.get(m.multitask as usize)?.stage as usize;
-        trace.jobs.get(trace.stages.get(stage)?.job as usize)?;
-        let resource = m.resource as usize;
+    fn add(&mut self, trace: &Trace, ix: MonotaskIx, m: &Monotask) -> Option<()> {
+        let stage = StageIx(trace.multitasks.get(m.multitask as usize)?.stage);
+        trace.jobs.get(trace.stages.get(stage.at())?.job as usize)?;
+        let resource = ResourceIx(m.resource);
         let timed = *self.timed.get(resource)?;
         let (start_ns, end_ns) = service(m);
         let amount = if timed {
-            core_time(&trace.resources[resource], m).unwrap_or((end_ns - start_ns) as f64)
+            core_time(&trace.resources[resource.at()], m).unwrap_or((end_ns - start_ns) as f64)
         } else {
             let bytes = self.bytes(m);
             self.unmeasured[resource] |= bytes.is_none();
@@ -158,10 +160,10 @@ impl<'a> Demands<'a> {
         };
         let movable = timed || m.phase == Phase::Spill;
         let demand = Demand { stage, resource, monotask: ix, own: true, start_ns, end_ns, amount, movable };
-        let link = trace.resources[resource].link.map(|link| link as usize);
-        if let Some(link) =
-            link.filter(|l| *l != resource && *l < self.timed.len() && !self.timed[*l] && !timed)
-        {
+        let link = trace.resources[resource.at()].link.map(ResourceIx);
+        let carries =
+            |link: &ResourceIx| *link != resource && self.timed.get(*link) == Some(&false) && !timed;
+        if let Some(link) = link.filter(carries) {
             self.unmeasured[link] |= self.unmeasured[resource];
             self.all.push(Demand { resource: link, own: false, ..demand.clone() });
         }
@@ -171,37 +173,37 @@ impl<'a> Demands<'a> {
 
     /// Returns the bytes that a monotask moved; `None` if unknown.
     pub fn bytes(&self, m: &Monotask) -> Option<f64> {
-        let counted = self.counted.contains(&(m.resource as usize, brings_in(m.phase)));
+        let counted = self.counted.contains(&(ResourceIx(m.resource), brings_in(m.phase)));
         moved(m, counted).map(|bytes| bytes as f64)
     }
 
     /// Returns the demands of one stage, by start.
-    pub fn of_stage(&self, stage: usize) -> &[Demand] {
+    pub fn of_stage(&self, stage: StageIx) -> &[Demand] {
         self.stages.get(stage).map_or(&[], |range| &self.all[range.clone()])
     }
 
     /// Returns the monotask of a demand.
     pub fn monotask(&self, demand: &Demand) -> &'a Monotask {
-        &self.monotasks[demand.monotask]
+        &self.monotasks[demand.monotask.at()]
     }
 
     /// Returns the demands of one job.
-    pub fn of_job(&self, job: usize) -> impl Iterator<Item = &Demand> {
+    pub fn of_job(&self, job: JobIx) -> impl Iterator<Item = &Demand> {
         self.stages_of(job).iter().flat_map(|stage| self.of_stage(*stage))
     }
 
     /// Returns the indices of a job's stages.
-    pub fn stages_of(&self, job: usize) -> &[usize] {
+    pub fn stages_of(&self, job: JobIx) -> &[StageIx] {
         self.stages_of.get(job).map_or(&[], Vec::as_slice)
     }
 
     /// Returns a job's end, if it was recorded.
-    pub fn job_end(&self, job: usize) -> Option<&'a JobEnd> {
+    pub fn job_end(&self, job: JobIx) -> Option<&'a JobEnd> {
         self.job_ends.get(job).copied().flatten()
     }
 
     /// Returns a stage's end, if it was recorded.
-    pub fn stage_end(&self, stage: usize) -> Option<&'a StageEnd> {
+    pub fn stage_end(&self, stage: StageIx) -> Option<&'a StageEnd> {
         self.stage_ends.get(stage).copied().flatten()
     }
 
@@ -227,22 +229,24 @@ fn moved(m: &Monotask, counted: bool) -> Option<u64> {
 }
 
 /// Returns the resources and directions for which the kernel counted at least one byte.
-fn counted(trace: &Trace) -> BTreeSet<(usize, bool)> {
+fn counted(trace: &Trace) -> BTreeSet<(ResourceIx, bool)> {
     let some = trace.monotasks.iter().filter(|m| m.device_bytes.is_some_and(|b| b > 0));
-    some.map(|m| (m.resource as usize, brings_in(m.phase))).collect()
+    some.map(|m| (ResourceIx(m.resource), brings_in(m.phase))).collect()
 }
 
-fn opaque(trace: &Trace) -> Vec<bool> {
+fn opaque(trace: &Trace) -> Table<ResourceIx, bool> {
     let used: BTreeSet<u32> = trace.monotasks.iter().map(|m| m.resource).collect();
-    let mut stores = vec![0; trace.resources.len()];
-    for (_, resource) in trace.resources.iter().enumerate().filter(|(ix, _)| used.contains(&(*ix as u32))) {
-        if let Some(count) = resource.link.and_then(|link| stores.get_mut(link as usize)) {
+    let mut stores: Table<ResourceIx, u32> = Table::filled(trace.resources.len(), 0);
+    for (_, resource) in (0..).zip(&trace.resources).filter(|(ix, _)| used.contains(ix)) {
+        if let Some(count) = resource.link.and_then(|link| stores.get_mut(ResourceIx(link))) {
             *count += 1;
         }
     }
-    let known = |ix: usize| trace.resources[ix].capacity.is_some() || used.contains(&(ix as u32));
     // For exchanges the bytes are known, but not the time of the transfer.
     let sent: BTreeSet<u32> = trace.exchanges.iter().map(|sent| sent.resource).collect();
-    let is_opaque = |(ix, stores): (usize, &i32)| (*stores == 1 || sent.contains(&(ix as u32))) && !known(ix);
-    stores.iter().enumerate().map(is_opaque).collect()
+    let is_opaque = |((ix, resource), stores): ((u32, &Resource), &u32)| {
+        let known = resource.capacity.is_some() || used.contains(&ix);
+        (*stores == 1 || sent.contains(&ix)) && !known
+    };
+    (0..).zip(&trace.resources).zip(&stores).map(is_opaque).collect()
 }

@@ -9,6 +9,7 @@ use super::capacity::Capacity;
 use super::demand::{Demand, Demands};
 use super::spans::Members;
 use crate::analysis::{Bottleneck, KindUse, ResourceUse};
+use crate::index::{Ix, ResourceIx, Table};
 use crate::numbers::{ms, ratio};
 
 /// The total demand on one resource.
@@ -19,9 +20,9 @@ pub(crate) struct Load {
     service: Vec<(u64, u64)>,
 }
 
-/// Demands by resource index.
+/// Demands by resource.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Loads(BTreeMap<usize, Load>);
+pub(crate) struct Loads(BTreeMap<ResourceIx, Load>);
 
 impl Loads {
     /// Adds a whole demand.
@@ -42,7 +43,7 @@ impl Loads {
     }
 
     /// Returns true if there is a demand on a resource.
-    pub fn contains(&self, resource: usize) -> bool {
+    pub fn contains(&self, resource: ResourceIx) -> bool {
         self.0.contains_key(&resource)
     }
 
@@ -60,7 +61,7 @@ pub(crate) struct KindTime {
     pub ideal_ns: f64,
     pub limit_ns: f64,
     /// The resource with the largest ideal time.
-    pub largest: Option<usize>,
+    pub largest: Option<ResourceIx>,
     pub largest_ns: f64,
     pub resources: usize,
     pub imbalance: Option<f64>,
@@ -71,12 +72,12 @@ pub(crate) struct KindTime {
 pub(crate) fn kind_times<'t>(
     loads: &Loads,
     members: &Members<'t>,
-    capacities: &[Capacity],
+    capacities: &Table<ResourceIx, Capacity>,
 ) -> BTreeMap<&'t str, KindTime> {
     members.iter().map(|(kind, members)| (*kind, kind_time(loads, members, capacities))).collect()
 }
 
-fn kind_time(loads: &Loads, members: &[usize], capacities: &[Capacity]) -> KindTime {
+fn kind_time(loads: &Loads, members: &[ResourceIx], capacities: &Table<ResourceIx, Capacity>) -> KindTime {
     let mut time = KindTime { resources: members.len(), ..KindTime::default() };
     let (mut amount, mut rates, mut sum_ns, mut fixed_ns) = (0.0, 0.0, 0.0, 0.0);
     for ix in members {
@@ -127,7 +128,7 @@ pub(crate) fn kind_uses<'d>(
             let used = KindUse {
                 ideal_ms,
                 limit_ms: ms(time.limit_ns),
-                largest: time.largest.map(|ix| trace.resources[ix].name.clone()),
+                largest: time.largest.map(|ix| trace.resources[ix.at()].name.clone()),
                 largest_ms: ms(time.largest_ns),
                 resources: time.resources,
                 imbalance: time.imbalance,
@@ -141,7 +142,7 @@ pub(crate) fn kind_uses<'d>(
         })
         .collect();
     for demand in used.into_iter().filter(|d| d.own) {
-        if let Some(used) = uses.get_mut(&trace.resources[demand.resource].kind) {
+        if let Some(used) = uses.get_mut(&trace.resources[demand.resource.at()].kind) {
             let monotask = demands.monotask(demand);
             *used.queue_ms.get_or_insert(0.0) += ms(monotask.queue_ns as f64);
             *used.service_ms.get_or_insert(0.0) += ms(monotask.service_ns as f64);
@@ -159,14 +160,18 @@ pub(crate) fn largest_limit(trace: &Trace, times: &BTreeMap<&str, KindTime>) -> 
 
 /// Builds a bottleneck from a kind and its resource with the largest ideal time.
 pub(crate) fn bottleneck(trace: &Trace, kind: &str, time: &KindTime) -> Bottleneck {
-    Bottleneck { kind: kind.to_owned(), name: time.largest.map(|ix| trace.resources[ix].name.clone()) }
+    Bottleneck { kind: kind.to_owned(), name: time.largest.map(|ix| trace.resources[ix.at()].name.clone()) }
 }
 
 /// Returns the use of every resource over the whole trace.
-pub(crate) fn resources(trace: &Trace, demands: &Demands, capacities: &[Capacity]) -> Vec<ResourceUse> {
+pub(crate) fn resources(
+    trace: &Trace,
+    demands: &Demands,
+    capacities: &Table<ResourceIx, Capacity>,
+) -> Vec<ResourceUse> {
     let loads = Loads::of(&demands.all);
-    let each = trace.resources.iter().zip(capacities).enumerate();
-    each.map(|(ix, (resource, capacity))| {
+    let each = trace.resources.iter().zip(capacities.rows());
+    each.map(|(resource, (ix, capacity))| {
         let own = kind_time(&loads, &[ix], capacities);
         ResourceUse {
             name: resource.name.clone(),

@@ -10,6 +10,7 @@ use super::ideal::{self, KindTime, Loads};
 use super::spans::{Cuts, Limits, Members, explained, members};
 use super::steps::steps;
 use crate::analysis::{CoreTime, Intensity, JobAnalysis, Next, WallClock};
+use crate::index::{Ix, JobIx, ResourceIx, StageIx, Table};
 use crate::numbers::{ms, ratio};
 
 /// The model of a job.
@@ -20,12 +21,17 @@ pub(crate) struct JobModel<'t> {
     pub times: BTreeMap<&'t str, KindTime>,
     pub limits: Limits<'t>,
     /// By span: the demand by resource and stage, to attribute the limit.
-    pub shares: Vec<BTreeMap<(usize, usize), f64>>,
+    pub shares: Vec<BTreeMap<(ResourceIx, StageIx), f64>>,
 }
 
 impl<'t> JobModel<'t> {
     /// Sums a job's demands. Empty for a job without monotasks.
-    pub fn of(trace: &'t Trace, demands: &Demands, capacities: &[Capacity], job: usize) -> JobModel<'t> {
+    pub fn of(
+        trace: &'t Trace,
+        demands: &Demands,
+        capacities: &Table<ResourceIx, Capacity>,
+        job: JobIx,
+    ) -> JobModel<'t> {
         let Some(cuts) = Cuts::of(demands, job) else { return JobModel::default() };
         let mut loads = vec![Loads::default(); cuts.spans()];
         let mut shares = vec![BTreeMap::new(); cuts.spans()];
@@ -54,9 +60,9 @@ pub(crate) fn analyze(
     demands: &Demands,
     model: &JobModel,
     last_seen: Option<u64>,
-    ix: usize,
+    ix: JobIx,
 ) -> JobAnalysis {
-    let job = &trace.jobs[ix];
+    let job = &trace.jobs[ix.at()];
     let end = demands.job_end(ix);
     let until = |at: u64| ms(at.saturating_sub(job.submitted_ns) as f64);
     let duration_ms = end.map(|e| until(e.ended_ns));
@@ -67,7 +73,7 @@ pub(crate) fn analyze(
     let bottleneck = model.limits.bottleneck(&[]).filter(|_| limited);
     let next = bottleneck.and_then(|gone| model.limits.bottleneck(&[gone]));
     JobAnalysis {
-        id: ix,
+        id: ix.at(),
         name: job.name.clone(),
         duration_ms,
         observed_ms: last_seen.map(until),
@@ -75,7 +81,7 @@ pub(crate) fn analyze(
         error: end.and_then(|e| e.error.clone()),
         rows: end.and_then(|e| e.rows),
         modelled_ms,
-        stages: demands.stages_of(ix).to_vec(),
+        stages: demands.stages_of(ix).iter().map(|stage| stage.at()).collect(),
         bottleneck: bottleneck.map(|kind| ideal::bottleneck(trace, kind, &model.times[kind])),
         next: next.map(|kind| Next { kind: kind.to_owned(), ideal_ms: ms(model.times[kind].ideal_ns) }),
         steps: end.and_then(|end| steps(trace, demands, ix, end.ended_ns)),
@@ -92,14 +98,14 @@ pub(crate) fn analyze(
 }
 
 /// Returns the time of each job's last record.
-pub(crate) fn last_seen(trace: &Trace, demands: &Demands) -> Vec<Option<u64>> {
-    let mut last = vec![None; trace.jobs.len()];
-    let job_of = |stage: usize| trace.stages.get(stage).map(|s| s.job as usize);
-    let ends = trace.job_ends.iter().map(|e| (Some(e.job as usize), e.ended_ns));
-    let stages = trace.stage_ends.iter().map(|e| (job_of(e.stage as usize), e.ended_ns));
+pub(crate) fn last_seen(trace: &Trace, demands: &Demands) -> Table<JobIx, Option<u64>> {
+    let mut last = Table::filled(trace.jobs.len(), None);
+    let job_of = |stage: StageIx| trace.stages.get(stage.at()).map(|s| JobIx(s.job));
+    let ends = trace.job_ends.iter().map(|e| (Some(JobIx(e.job)), e.ended_ns));
+    let stages = trace.stage_ends.iter().map(|e| (job_of(StageIx(e.stage)), e.ended_ns));
     let work = demands.all.iter().map(|d| (job_of(d.stage), d.end_ns));
     let tasks = trace.pipelined_tasks.iter();
-    let tasks = tasks.map(|t| (job_of(t.stage as usize), t.launched_ns.saturating_add(t.duration_ns)));
+    let tasks = tasks.map(|t| (job_of(StageIx(t.stage)), t.launched_ns.saturating_add(t.duration_ns)));
     for (job, at) in ends.chain(stages).chain(work).chain(tasks) {
         if let Some(seen) = job.and_then(|job| last.get_mut(job)) {
             *seen = (*seen).max(Some(at));
@@ -171,11 +177,11 @@ pub(crate) fn core_time<'d>(demands: &Demands, used: impl Iterator<Item = &'d De
 }
 
 /// Returns the job's demands relative to each other (blocked-time-nsdi15 §3.4).
-fn intensity(trace: &Trace, demands: &Demands, job: usize) -> Intensity {
+fn intensity(trace: &Trace, demands: &Demands, job: JobIx) -> Intensity {
     let core_s = demands.core_ns(demands.of_job(job)) / 1e9;
     let on = |name: &str| {
-        let of_kind = |ix: usize| trace.resources[ix].kind == name;
-        let known = (0..trace.resources.len()).any(|ix| of_kind(ix) && !demands.unmeasured[ix]);
+        let of_kind = |ix: ResourceIx| trace.resources[ix.at()].kind == name;
+        let known = demands.unmeasured.rows().any(|(ix, unmeasured)| of_kind(ix) && !unmeasured);
         let used = demands.of_job(job).filter(|d| of_kind(d.resource));
         known.then(|| used.map(|d| d.amount).sum::<f64>())
     };

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use pellucid_trace::Trace;
 
 use super::demand::{Demand, Demands};
+use crate::index::{JobIx, ResourceIx};
 
 /// Share of the modelled time within which the savings of two kinds count as equal. Otherwise a kind that
 /// matters for a hundredth of the job would be its bottleneck whenever two large ones balance.
@@ -38,7 +39,7 @@ pub(crate) struct Part {
 
 impl Cuts {
     /// Cuts a job into spans; `None` for a job without demands.
-    pub fn of(demands: &Demands, job: usize) -> Option<Cuts> {
+    pub fn of(demands: &Demands, job: JobIx) -> Option<Cuts> {
         let stages = demands.stages_of(job).iter();
         let mut cuts: Vec<u64> = stages
             .filter_map(|stage| {
@@ -76,12 +77,16 @@ impl Cuts {
 /// Computing can run on any core, so all cores count, used or not. Bytes are fixed to a disk: a disk that
 /// holds none of the job's bytes could not have helped, and does not count. A registered kind that the
 /// job did not use is present without members: its use was measured as zero.
-pub(crate) type Members<'t> = BTreeMap<&'t str, Vec<usize>>;
+pub(crate) type Members<'t> = BTreeMap<&'t str, Vec<ResourceIx>>;
 
 /// Returns the members for a job that used some resources.
-pub(crate) fn members<'t>(trace: &'t Trace, demands: &Demands, used: impl Fn(usize) -> bool) -> Members<'t> {
+pub(crate) fn members<'t>(
+    trace: &'t Trace,
+    demands: &Demands,
+    used: impl Fn(ResourceIx) -> bool,
+) -> Members<'t> {
     let mut members = Members::new();
-    for (ix, resource) in trace.resources.iter().enumerate() {
+    for (ix, resource) in demands.opaque.indices().zip(&trace.resources) {
         if demands.opaque[ix] {
             continue;
         }

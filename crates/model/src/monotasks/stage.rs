@@ -8,6 +8,7 @@ use super::ideal::{self, Loads};
 use super::job::core_time;
 use super::spans::Members;
 use crate::analysis::{Skew, StageAnalysis};
+use crate::index::{Ix, MultitaskIx, ResourceIx, StageIx, Table};
 use crate::numbers::{max_over_median, ms};
 
 /// A multitask's time, outcome and bytes.
@@ -21,13 +22,13 @@ pub(crate) struct Task {
     output_bytes: Option<f64>,
 }
 
-/// Returns the multitasks by stage index.
-pub(crate) fn tasks(trace: &Trace, demands: &Demands) -> Vec<Vec<Task>> {
+/// Returns the multitasks by stage.
+pub(crate) fn tasks(trace: &Trace, demands: &Demands) -> Table<StageIx, Vec<Task>> {
     let admitted = trace.multitasks.iter().map(|m| Task { started_ns: m.admitted_ns, ..Task::default() });
-    let mut multitasks: Vec<Task> = admitted.collect();
+    let mut multitasks: Table<MultitaskIx, Task> = admitted.collect();
     for demand in demands.all.iter().filter(|d| d.own) {
         let monotask = demands.monotask(demand);
-        let task = &mut multitasks[monotask.multitask as usize];
+        let task = &mut multitasks[MultitaskIx(monotask.multitask)];
         task.ended_ns = task.ended_ns.max(Some(demand.end_ns));
         task.failed |= monotask.outcome == Outcome::Failed;
         let bytes = if demands.timed[demand.resource] {
@@ -42,9 +43,9 @@ pub(crate) fn tasks(trace: &Trace, demands: &Demands) -> Vec<Vec<Task>> {
         };
         *total = bytes.map_or(*total, |b| Some(total.unwrap_or(0.0) + b));
     }
-    let mut by_stage = vec![Vec::new(); trace.stages.len()];
+    let mut by_stage = Table::<StageIx, Vec<Task>>::filled(trace.stages.len(), Vec::new());
     for (task, multitask) in multitasks.into_iter().zip(&trace.multitasks) {
-        by_stage.get_mut(multitask.stage as usize).into_iter().for_each(|stage| stage.push(task.clone()));
+        by_stage.get_mut(StageIx(multitask.stage)).into_iter().for_each(|stage| stage.push(task.clone()));
     }
     by_stage
 }
@@ -53,12 +54,12 @@ pub(crate) fn tasks(trace: &Trace, demands: &Demands) -> Vec<Vec<Task>> {
 pub(crate) fn analyze(
     trace: &Trace,
     demands: &Demands,
-    capacities: &[Capacity],
+    capacities: &Table<ResourceIx, Capacity>,
     members: Option<&Members>,
     tasks: &[Task],
-    ix: usize,
+    ix: StageIx,
 ) -> StageAnalysis {
-    let stage = &trace.stages[ix];
+    let stage = &trace.stages[ix.at()];
     let used = demands.of_stage(ix);
     let end = demands.stage_end(ix);
     let duration_ms = end.map(|e| ms(e.ended_ns.saturating_sub(stage.submitted_ns) as f64));
@@ -67,7 +68,7 @@ pub(crate) fn analyze(
     let durations: Vec<f64> =
         tasks.iter().filter_map(|t| Some(ms(t.ended_ns?.saturating_sub(t.started_ns) as f64))).collect();
     StageAnalysis {
-        id: ix,
+        id: ix.at(),
         job: stage.job as usize,
         attempt: stage.attempt,
         name: stage.name.clone(),

@@ -9,6 +9,7 @@ use pellucid_trace::{Trace, union_ns};
 use serde::Serialize;
 
 use super::demand::Demands;
+use crate::index::{Ix, JobIx};
 use crate::numbers::ms;
 
 /// The consecutive steps of a job of monotasks; they sum to its duration.
@@ -49,15 +50,15 @@ impl Steps {
 }
 
 /// Divides the time of a job that ended. Returns `None` without monotasks.
-pub(crate) fn steps(trace: &Trace, demands: &Demands, job: usize, ended_ns: u64) -> Option<Steps> {
+pub(crate) fn steps(trace: &Trace, demands: &Demands, job: JobIx, ended_ns: u64) -> Option<Steps> {
     let service: Vec<(u64, u64)> = demands.of_job(job).map(|d| (d.start_ns, d.end_ns)).collect();
     let first = service.iter().map(|(start, _)| *start).min()?;
     let last = service.iter().map(|(_, end)| *end).max()?.min(ended_ns);
-    let planned = demands.stages_of(job).iter().map(|stage| trace.stages[*stage].submitted_ns).min()?;
+    let planned = demands.stages_of(job).iter().map(|stage| trace.stages[stage.at()].submitted_ns).min()?;
     let multitasks = demands.of_job(job).map(|d| demands.monotask(d).multitask as usize);
     let admitted = multitasks.filter_map(|ix| Some(trace.multitasks.get(ix)?.admitted_ns)).min()?;
     // Records of a damaged trace may be out of order, so no step is negative.
-    let mut at = trace.jobs[job].submitted_ns;
+    let mut at = trace.jobs[job.at()].submitted_ns;
     let mut until = |instant: u64| {
         let step = instant.min(ended_ns).saturating_sub(at);
         at += step;

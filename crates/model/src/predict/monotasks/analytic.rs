@@ -12,7 +12,7 @@ use pellucid_trace::{Monotask, Phase, Trace, kind, union_ns};
 
 use super::scenario::{OtherStorage, Terms};
 use crate::analysis::Bottleneck;
-use crate::index::{Ix, ResourceIx};
+use crate::index::{Ix, JobIx, ResourceIx, Table};
 use crate::monotasks::capacity::Capacity;
 use crate::monotasks::demand::{Demand, Demands, brings_in};
 use crate::monotasks::spans::{Cuts, Limits, Members, Part, members};
@@ -53,19 +53,17 @@ struct Resource<'t> {
 /// All jobs of a trace as sums.
 #[derive(Debug, Clone)]
 pub(crate) struct Analytic<'t> {
-    resources: Vec<Resource<'t>>,
+    resources: Table<ResourceIx, Resource<'t>>,
     machines: f64,
     spans: Vec<Span>,
-    /// By job.
-    members: Vec<Members<'t>>,
+    members: Table<JobIx, Members<'t>>,
 }
 
 /// The demands of a job within one span.
 #[derive(Debug, Clone, Default)]
 struct Span {
-    job: usize,
-    /// By resource.
-    loads: BTreeMap<usize, Load>,
+    job: JobIx,
+    loads: BTreeMap<ResourceIx, Load>,
     /// Bytes of input (including cached ones) and of output, wherever they are stored.
     input: f64,
     output: f64,
@@ -75,12 +73,12 @@ struct Span {
 struct Changed<'k> {
     limits: Limits<'k>,
     /// The resource, and the largest limit of a span.
-    largest: BTreeMap<&'k str, (usize, f64)>,
+    largest: BTreeMap<&'k str, (ResourceIx, f64)>,
 }
 
 impl<'t> Analytic<'t> {
     /// Sums a trace's demands.
-    pub fn of(trace: &'t Trace, demands: &Demands, capacities: &[Capacity]) -> Analytic<'t> {
+    pub fn of(trace: &'t Trace, demands: &Demands, capacities: &Table<ResourceIx, Capacity>) -> Analytic<'t> {
         let resources = trace.resources.iter().zip(capacities);
         let mut analytic = Analytic {
             resources: resources
@@ -88,18 +86,24 @@ impl<'t> Analytic<'t> {
                 .collect(),
             machines: trace.machines.len().max(1) as f64,
             spans: Vec::new(),
-            members: Vec::new(),
+            members: Table::default(),
         };
-        for job in 0..trace.jobs.len() {
+        for job in (0..trace.jobs.len()).map(JobIx::new) {
             analytic.add_job(trace, demands, capacities, job);
         }
         analytic
     }
 
-    fn add_job(&mut self, trace: &'t Trace, demands: &Demands, capacities: &[Capacity], job: usize) {
+    fn add_job(
+        &mut self,
+        trace: &'t Trace,
+        demands: &Demands,
+        capacities: &Table<ResourceIx, Capacity>,
+        job: JobIx,
+    ) {
         let Some(cuts) = Cuts::of(demands, job) else { return };
-        let mut spans = vec![Span { job: self.members.len(), ..Span::default() }; cuts.spans()];
-        let mut busy: BTreeMap<(usize, usize, Class), Vec<(u64, u64)>> = BTreeMap::new();
+        let mut spans = vec![Span { job: JobIx::new(self.members.len()), ..Span::default() }; cuts.spans()];
+        let mut busy: BTreeMap<(usize, ResourceIx, Class), Vec<(u64, u64)>> = BTreeMap::new();
         for demand in demands.of_job(job) {
             let monotask = demands.monotask(demand);
             let class = Class::of(trace, demand, monotask);
@@ -161,7 +165,7 @@ impl<'t> Analytic<'t> {
                 let ns = self.storage_ns(e, span, terms);
                 limits.insert(e.kind, ns);
                 *changed.limits.whole.entry(e.kind).or_insert(0.0) += ns;
-                changed.largest.entry(e.kind).or_insert((0, 0.0));
+                changed.largest.entry(e.kind).or_insert((ResourceIx(0), 0.0));
             }
             for (&kind, members) in &self.members[span.job] {
                 let (ns, largest) = self.limit_ns(span, kind, members, terms);
@@ -189,14 +193,13 @@ impl<'t> Analytic<'t> {
     }
 
     /// Returns a kind's limit within a span, and the resource that takes longest.
-    fn limit_ns(&self, span: &Span, kind: &str, members: &[usize], terms: &Terms) -> (f64, usize) {
+    fn limit_ns(&self, span: &Span, kind: &str, members: &[ResourceIx], terms: &Terms) -> (f64, ResourceIx) {
         let crossing = if kind == kind::NETWORK { terms.crossing } else { 1.0 };
         let (mut amount, mut rates, mut fixed_ns, mut largest) = (0.0, 0.0, 0.0, (-1.0, members[0]));
         for ix in members {
-            let rate =
-                self.resources[*ix].rate * terms.faster.get(ResourceIx::new(*ix)).copied().unwrap_or(1.0);
+            let rate = self.resources[*ix].rate * terms.faster.get(*ix).copied().unwrap_or(1.0);
             rates += rate;
-            let free = terms.free.get(ResourceIx::new(*ix)).copied().unwrap_or(false);
+            let free = terms.free.get(*ix).copied().unwrap_or(false);
             let Some(load) = span.loads.get(ix).filter(|_| !free) else { continue };
             let (all, fixed) = load.under(terms);
             amount += all * crossing;

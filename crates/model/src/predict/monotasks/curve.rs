@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::Trace;
 
+use crate::index::ResourceIx;
 use crate::monotasks::timeline::{Edge, add, steps};
 use crate::numbers::ratio;
 
@@ -96,7 +97,7 @@ pub(crate) enum ObservedRate {
 
 impl ObservedRate {
     /// Returns the observed rate of resource `ix`, given its [`edges`].
-    pub fn of(trace: &Trace, ix: usize, edges: &[Edge]) -> ObservedRate {
+    pub fn of(trace: &Trace, ix: ResourceIx, edges: &[Edge]) -> ObservedRate {
         let by_concurrency = by_concurrency(edges);
         let (ns, bytes) = by_concurrency.iter().fold((0.0, 0.0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
         // The mean over time with work, independent of the sampler's clock.
@@ -121,10 +122,10 @@ impl ObservedRate {
 
 /// Returns by rounded concurrency the time and the bytes that the device counted. Only intervals with
 /// work throughout count; `None` if there are too few, or if others used the device.
-fn counted(trace: &Trace, ix: usize, edges: &[Edge]) -> Option<Vec<(u32, f64, f64)>> {
+fn counted(trace: &Trace, ix: ResourceIx, edges: &[Edge]) -> Option<Vec<(u32, f64, f64)>> {
     let profile = ConcurrencyProfile::of(edges);
     let (mut found, mut ours): (BTreeMap<u32, (f64, f64)>, f64) = (BTreeMap::new(), 0.0);
-    for sample in trace.utilization_samples.iter().filter(|s| s.resource as usize == ix) {
+    for sample in trace.utilization_samples.iter().filter(|s| ResourceIx(s.resource) == ix) {
         let (Some(read), Some(write)) = (sample.read_bytes, sample.write_bytes) else { continue };
         let start = sample.at_ns.saturating_sub(sample.interval_ns);
         if sample.interval_ns == 0 || profile.min(start, sample.at_ns) < 1 {
@@ -241,12 +242,14 @@ mod tests {
 
     #[test]
     fn counters_correct_rates_blurred_by_service_order() {
-        let ObservedRate::ByConcurrency(blurred) = ObservedRate::of(&Trace::default(), 0, &edges(&UNFAIR))
+        let ObservedRate::ByConcurrency(blurred) =
+            ObservedRate::of(&Trace::default(), ResourceIx(0), &edges(&UNFAIR))
         else {
             panic!("nothing counted")
         };
         assert!(blurred.total(2) > 1.5 * blurred.total(1));
-        let ObservedRate::Constant(rate) = ObservedRate::of(&sampled(&[10_000_000; 10]), 0, &edges(&UNFAIR))
+        let ObservedRate::Constant(rate) =
+            ObservedRate::of(&sampled(&[10_000_000; 10]), ResourceIx(0), &edges(&UNFAIR))
         else {
             panic!("counted")
         };
@@ -257,7 +260,9 @@ mod tests {
     fn counters_preserve_a_rising_curve() {
         let ran = [(0, 500 * MS, 10e6), (500 * MS, 1_000 * MS, 20e6), (500 * MS, 1_000 * MS, 20e6)];
         let counts = [2e6, 2e6, 2e6, 2e6, 2e6, 8e6, 8e6, 8e6, 8e6, 8e6].map(|b| b as u64);
-        let ObservedRate::ByConcurrency(curve) = ObservedRate::of(&sampled(&counts), 0, &edges(&ran)) else {
+        let ObservedRate::ByConcurrency(curve) =
+            ObservedRate::of(&sampled(&counts), ResourceIx(0), &edges(&ran))
+        else {
             panic!("not level")
         };
         assert!((curve.total(1) - 0.02).abs() < 1e-9 && (curve.total(2) - 0.08).abs() < 1e-9);
@@ -267,14 +272,17 @@ mod tests {
     fn counters_with_foreign_bytes_are_ignored() {
         let busy = sampled(&[15_000_000; 10]);
         assert_eq!(
-            ObservedRate::of(&busy, 0, &edges(&UNFAIR)),
-            ObservedRate::of(&Trace::default(), 0, &edges(&UNFAIR))
+            ObservedRate::of(&busy, ResourceIx(0), &edges(&UNFAIR)),
+            ObservedRate::of(&Trace::default(), ResourceIx(0), &edges(&UNFAIR))
         );
     }
 
     #[test]
     fn rate_is_unknown_without_bytes() {
-        assert_eq!(ObservedRate::of(&Trace::default(), 0, &edges(&[(0, MS, 0.0)])), ObservedRate::Unknown);
-        assert_eq!(ObservedRate::of(&Trace::default(), 0, &[]), ObservedRate::Unknown);
+        assert_eq!(
+            ObservedRate::of(&Trace::default(), ResourceIx(0), &edges(&[(0, MS, 0.0)])),
+            ObservedRate::Unknown
+        );
+        assert_eq!(ObservedRate::of(&Trace::default(), ResourceIx(0), &[]), ObservedRate::Unknown);
     }
 }

@@ -11,6 +11,7 @@ mod simulate;
 use pellucid_trace::{Phase, Trace, kind};
 
 use crate::analysis::Bottleneck;
+use crate::index::{StageIx, Table};
 use crate::monotasks::capacity::capacities;
 use crate::monotasks::demand::Demands;
 use crate::monotasks::spans::explained;
@@ -137,10 +138,10 @@ fn singles(trace: &Trace) -> Vec<String> {
 /// Returns the relative standard error of the sum of service times, if each stage's times were drawn anew
 /// from the recorded ones.
 fn spread(trace: &Trace) -> f64 {
-    let mut stages: Vec<(f64, f64, f64)> = vec![(0.0, 0.0, 0.0); trace.stages.len()];
+    let mut stages: Table<StageIx, _> = Table::filled(trace.stages.len(), (0.0, 0.0, 0.0));
     for monotask in trace.monotasks.iter().filter(|m| m.phase == Phase::Compute) {
         let task = trace.multitasks.get(monotask.multitask as usize);
-        let Some(stage) = task.and_then(|t| stages.get_mut(t.stage as usize)) else { continue };
+        let Some(stage) = task.and_then(|t| stages.get_mut(StageIx(t.stage))) else { continue };
         let took = monotask.service_ns as f64;
         stage.0 += 1.0;
         stage.1 += took;

@@ -159,7 +159,7 @@ type Members = Table<MultitaskIx, Vec<MonotaskIx>>;
 fn members(trace: &Trace) -> Members {
     let mut members = Members::filled(trace.multitasks.len(), Vec::new());
     for (ix, m) in (0..).map(MonotaskIx).zip(&trace.monotasks) {
-        let known = ResourceIx(m.resource).at() < trace.resources.len();
+        let known = (m.resource as usize) < trace.resources.len();
         if let Some(of_task) = members.get_mut(MultitaskIx(m.multitask)).filter(|_| known) {
             of_task.push(ix);
         }
@@ -262,7 +262,7 @@ fn task(
 ) -> Task {
     let task = &trace.multitasks[ix.at()];
     let first = of_task.first().map(|m| &trace.monotasks[m.at()]);
-    let machine = first.map_or(0, |m| trace.resources[ResourceIx(m.resource).at()].machine);
+    let machine = first.map_or(0, |m| trace.resources[m.resource as usize].machine);
     let queued = first.map(|m| m.queued_ns);
     let one = |(place, m): (usize, &MonotaskIx)| {
         let monotask = &trace.monotasks[m.at()];

@@ -157,18 +157,18 @@ fn min_concurrency(trace: &Trace, resource: &pellucid_trace::Resource) -> Option
 pub(crate) fn services(
     trace: &Trace,
     demands: &Demands,
-    capacities: &[Capacity],
+    capacities: &Table<ResourceIx, Capacity>,
 ) -> Table<ResourceIx, Service> {
-    let mut ran = vec![Vec::new(); trace.resources.len()];
+    let mut ran = Table::<ResourceIx, _>::filled(trace.resources.len(), Vec::new());
     for monotask in &trace.monotasks {
-        if let Some(of_resource) = ran.get_mut(monotask.resource as usize) {
+        if let Some(of_resource) = ran.get_mut(ResourceIx(monotask.resource)) {
             let (start, end) = service(monotask);
             of_resource.push((start, end, demands.bytes(monotask).unwrap_or(0.0)));
         }
     }
-    let each = trace.resources.iter().enumerate().map(|(ix, resource)| {
+    let each = ran.rows().zip(&trace.resources).map(|((ix, ran), resource)| {
         let timed = in_time(&resource.kind);
-        let edges = edges(&ran[ix]);
+        let edges = edges(ran);
         let peak = peak_concurrency(&edges);
         let min_concurrency = min_concurrency(trace, resource).unwrap_or(0);
         let places = capacities[ix].rate.filter(|_| timed).map(|rate| rate.ceil() as u32);
@@ -201,10 +201,10 @@ pub(crate) fn services(
             multitasks_at_once: fetches.then_some(FETCHING_MULTITASKS),
             curve,
             capacity,
-            credit_ns: set.map_or(0.0, |rate| credit_ns(&ran[ix], rate)),
+            credit_ns: set.map_or(0.0, |rate| credit_ns(ran, rate)),
             done: done(&edges, slowdown.unwrap_or(0.0)),
             slowdown,
-            link: resource.link.map(ResourceIx).filter(|link| link.at() != ix),
+            link: resource.link.map(ResourceIx).filter(|link| *link != ix),
         }
     });
     each.collect()
@@ -216,8 +216,8 @@ fn peak_concurrency(edges: &[Edge]) -> u32 {
 }
 
 /// Returns the curve and capacity of a resource that moves bytes: as set or probed, else as observed.
-fn observed(trace: &Trace, ix: usize, edges: &[Edge], capacity: &Capacity) -> (Curve, Capacity) {
-    if let (Some(_), Some(rate)) = (trace.resources[ix].capacity, capacity.rate) {
+fn observed(trace: &Trace, ix: ResourceIx, edges: &[Edge], capacity: &Capacity) -> (Curve, Capacity) {
+    if let (Some(_), Some(rate)) = (trace.resources[ix.at()].capacity, capacity.rate) {
         return (Curve::level(rate), capacity.clone());
     }
     match ObservedRate::of(trace, ix, edges) {
@@ -273,8 +273,8 @@ fn done(edges: &[Edge], slowdown: f64) -> Vec<(u64, f64)> {
 /// Estimates the slowdown of a busy core per other busy core; `None` where the trace does not show it.
 /// The logarithm of core time per input byte is regressed on the number of other busy cores, with a
 /// separate level for each stage. A slope with a standard error above [`MAX_SLOWDOWN_ERROR`] is discarded.
-fn slowdown(trace: &Trace, resource: usize, edges: &[Edge]) -> Option<f64> {
-    let of_cores = trace.monotasks.iter().filter(|m| m.resource as usize == resource);
+fn slowdown(trace: &Trace, resource: ResourceIx, edges: &[Edge]) -> Option<f64> {
+    let of_cores = trace.monotasks.iter().filter(|m| ResourceIx(m.resource) == resource);
     let computes: Vec<_> = of_cores.filter(|m| m.phase == Phase::Compute && m.service_ns > 0).collect();
     let busy = ConcurrencyProfile::of(edges);
     let mut by_stage: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
