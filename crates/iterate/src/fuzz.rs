@@ -10,7 +10,7 @@ use crate::Program;
 use crate::control::controller::Controller;
 use crate::dataflow::data::Chunk;
 use crate::dataflow::exchange::Outgoing;
-use crate::dataflow::index::StatementIx;
+use crate::dataflow::index::{BundleIx, StatementIx, Table};
 use crate::dataflow::load::load_partition;
 use crate::dataflow::plan::{Instance, Kind, Plan};
 use crate::dataflow::routes::Route;
@@ -64,7 +64,7 @@ fn find(plan: &Plan, of: impl Fn(&Kind) -> bool) -> StatementIx {
 fn snapshot(plan: &Plan) -> (Manifest, BTreeMap<String, Bytes>) {
     let statement = find(plan, |kind| matches!(kind, Kind::Signal { iteration: true, .. }));
     let (position, mut objects) = (Instance { epoch: 2, statement }, BTreeMap::new());
-    let saved = (0..plan.bundles).map(|bundle| {
+    let saved = plan.bundles().map(|bundle| {
         let (group, index) = plan.locate(bundle);
         let datasets = plan.saved_datasets(group).map(|dataset| {
             let content = [u64::from(index) + 3, 5].map(u64::to_le_bytes).concat();
@@ -81,26 +81,27 @@ fn snapshot(plan: &Plan) -> (Manifest, BTreeMap<String, Bytes>) {
 fn messages(plan: &Plan) -> Vec<Message> {
     let gather = Instance { epoch: 0, statement: find(plan, |kind| matches!(kind, Kind::Gather { .. })) };
     let chunk = || Some(Chunk::Encoded(7u64.to_le_bytes().to_vec().into()));
-    let deliver = |arrival| Message::Deliver { to: vec![(0, 1), (1, 1), (2, 1)], arrival };
+    let deliver =
+        |arrival| Message::Deliver { to: [0, 1, 2].map(|bundle| (BundleIx(bundle), 1)).to_vec(), arrival };
     let entry = Entry { worker: 1, version: 2 };
     let manifest = snapshot(plan).0;
     let saved = Saved {
-        bundle: 0,
+        bundle: BundleIx(0),
         position: manifest.position,
         iteration: manifest.iteration,
-        datasets: manifest.saved[0].clone(),
+        datasets: manifest.saved[BundleIx(0)].clone(),
     };
     let report = Report {
         worker: 1,
         number: 7,
         interval_ns: 100_000_000,
         threads: 1,
-        bundles: vec![(0, 5_000, 800), (1, 7_000, 900)],
+        bundles: vec![(BundleIx(0), 5_000, 800), (BundleIx(1), 7_000, 900)],
         observed: BTreeMap::from([(StatementIx(1), (2, 1.5f64.to_bits()))]),
         iterations_ns: vec![5, 9, 20],
         ..Report::default()
     };
-    let mut bundle = Bundle::new(plan, 0);
+    let mut bundle = Bundle::new(plan, BundleIx(0));
     for dataset in 0..3 {
         bundle.states[dataset] = Some(load_partition(plan, dataset, 0).unwrap());
     }
@@ -108,12 +109,12 @@ fn messages(plan: &Plan) -> Vec<Message> {
     let signals =
         vec![(0, Signal { value: true, snapshot: false }), (1, Signal { value: true, snapshot: true })];
     let mut packed = Packed::pack(bundle, 2, signals.clone());
-    packed.saved = manifest.saved[0].clone();
+    packed.saved = manifest.saved[BundleIx(0)].clone();
     packed.written_before = vec![(2, 3)];
     packed.passed = vec![(1, 2)];
     let sample = Sample {
         statement: StatementIx(1),
-        bundle: 0,
+        bundle: BundleIx(0),
         iteration: 1,
         start_ticks: 0,
         service_ns: 500,
@@ -129,7 +130,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
         exchanges: vec![Exchanged { statement: StatementIx(1), messages: 4, bytes: 400 }],
     };
     let state = |snapshot| {
-        let map = vec![Entry { worker: 0, version: 1 }; plan.bundles as usize];
+        let map = Table::filled(plan.bundle_count, Entry { worker: 0, version: 1 });
         Message::Begin(Arc::new(JobState { map, members: vec![0, 1], version: 1, snapshot }))
     };
     vec![
@@ -141,9 +142,9 @@ fn messages(plan: &Plan) -> Vec<Message> {
         Message::Drained,
         state(Some(manifest)),
         state(None),
-        Message::Map(vec![(0, entry), (3, entry)]),
+        Message::Map(vec![(BundleIx(0), entry), (BundleIx(3), entry)]),
         Message::Members { version: 2, members: vec![0, 1, 2] },
-        Message::Migrate { bundle: 1, to: entry },
+        Message::Migrate { bundle: BundleIx(1), to: entry },
         Message::Snapshot,
         Message::Pause(true),
         Message::Finish,
@@ -152,10 +153,10 @@ fn messages(plan: &Plan) -> Vec<Message> {
         Message::Addresses(vec![(0, "host:1".into()), (1, "other:2".into())]),
         Message::Report(report.clone().into()),
         Message::Trace(batch.into()),
-        Message::Installed { bundle: 0, version: 1 },
+        Message::Installed { bundle: BundleIx(0), version: 1 },
         Message::Saved(saved.into()),
         Message::Damaged { cause: "its checksum differs".into() },
-        Message::Ended { bundle: 2 },
+        Message::Ended { bundle: BundleIx(2) },
         Message::Output { dataset: 1, partition: 2, content: Chunk::Encoded(vec![0; 16].into()) },
         Message::Finished(report.into()),
         Message::Unreachable { worker: 0, cause: "timed out".into() },

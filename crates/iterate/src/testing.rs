@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use crate::dataflow::data::{Chunk, DataError};
-use crate::dataflow::index::StatementIx;
+use crate::dataflow::index::{BundleIx, Ix, StatementIx, Table};
 use crate::dataflow::load::load_partition;
-use crate::dataflow::plan::{BundleIx, Plan};
+use crate::dataflow::plan::Plan;
 use crate::error::JobError;
 use crate::exec::bundle::Bundle;
 use crate::protocol::message::{Envelope, Message, Packed, Peer};
@@ -75,7 +75,7 @@ impl Finished {
         lock(&outside.saved)
             .drain(..)
             .for_each(|saved| by_epoch.entry(saved.position.epoch).or_default().push(saved));
-        let whole = by_epoch.into_values().filter(|saved| saved.len() == plan.bundles as usize);
+        let whole = by_epoch.into_values().filter(|saved| saved.len() == plan.bundle_count);
         let manifests = whole.map(|mut saved| {
             saved.sort_by_key(|saved| saved.bundle);
             let (position, iteration) = (saved[0].position, saved[0].iteration);
@@ -94,7 +94,7 @@ impl Finished {
 
     /// Returns the contents of all partitions at the second snapshot, also of those that no stage writes.
     pub fn contents(&self) -> Vec<Vec<u8>> {
-        let targets = (0..self.plan.bundles).flat_map(|bundle| self.targets(1, bundle));
+        let targets = self.plan.bundles().flat_map(|bundle| self.targets(1, bundle));
         targets.map(|target| self.content(target)).collect()
     }
 
@@ -102,16 +102,16 @@ impl Finished {
     pub fn saved_partition(&self, below: &mut dyn FnMut(usize) -> usize) -> Target {
         let snapshot = below(self.manifests.len());
         let saved = &self.manifests[snapshot].saved;
-        let bundles: Vec<usize> = (0..saved.len()).filter(|&bundle| !saved[bundle].is_empty()).collect();
+        let bundles: Vec<BundleIx> = saved.indexes().filter(|&bundle| !saved[bundle].is_empty()).collect();
         let bundle = bundles[below(bundles.len())];
         let parts = &saved[bundle];
-        Target { snapshot, bundle: bundle as u32, dataset: parts[below(parts.len())].dataset }
+        Target { snapshot, bundle, dataset: parts[below(parts.len())].dataset }
     }
 
     /// Chooses a partition, which a snapshot need not contain. `below` returns a number below its argument.
     pub fn any_partition(&self, below: &mut dyn FnMut(usize) -> usize) -> Target {
         let snapshot = below(self.manifests.len());
-        let targets = self.targets(snapshot, below(self.plan.bundles as usize) as u32);
+        let targets = self.targets(snapshot, BundleIx::of(below(self.plan.bundle_count)));
         targets[below(targets.len())]
     }
 
@@ -119,7 +119,7 @@ impl Finished {
     pub fn content(&self, target: Target) -> Vec<u8> {
         let Target { snapshot, bundle, dataset } = target;
         let index = self.plan.locate(bundle).1;
-        let mut parts = self.manifests[snapshot].saved[bundle as usize].iter();
+        let mut parts = self.manifests[snapshot].saved[bundle].iter();
         match parts.find(|part| part.dataset == dataset) {
             Some(part) => self.objects[&object(&self.plan, dataset, index, part.epoch)].to_vec(),
             None => {
@@ -137,7 +137,7 @@ impl Finished {
     /// If a kernel panics.
     pub fn resume(&self, target: Target, content: Vec<u8>) -> bool {
         let mut manifest = self.manifests[target.snapshot].clone();
-        let mut parts = manifest.saved[target.bundle as usize].iter_mut();
+        let mut parts = manifest.saved[target.bundle].iter_mut();
         let Some(part) = parts.find(|part| part.dataset == target.dataset) else { return false };
         let name = object(&self.plan, part.dataset, self.plan.locate(target.bundle).1, part.epoch);
         *part = Part::new(part.dataset, part.epoch, &content);
@@ -169,8 +169,8 @@ impl Finished {
         let outside = Outside::new(self.objects.clone());
         // All other bundles resume from the snapshot, and this one is expected from worker 1.
         let here = worker(plan, &outside, 1, None);
-        let mut map = vec![Entry { worker: 0, version: 1 }; plan.bundles as usize];
-        map[ix as usize] = Entry { worker: 1, version: 2 };
+        let mut map = Table::filled(plan.bundle_count, Entry { worker: 0, version: 1 });
+        map[ix] = Entry { worker: 1, version: 2 };
         let state = JobState { map, members: vec![0], version: 2, snapshot: Some(manifest.clone()) };
         here.handle(Peer::Controller, Envelope { generation: 2, message: Message::Begin(state.into()) });
         here.handle(Peer::Worker(1), Envelope { generation: 2, message });
@@ -264,7 +264,7 @@ pub(crate) fn worker(
 ) -> Worker {
     let options = WorkerOptions { rank: 0, threads: 1, snapshot_every: 1 };
     let worker = Worker::new(plan.clone(), options, outside.clone(), Some(outside.clone() as Arc<dyn Store>));
-    let map = vec![Entry { worker: 0, version: 1 }; plan.bundles as usize];
+    let map = Table::filled(plan.bundle_count, Entry { worker: 0, version: 1 });
     let state = JobState { map, members: (0..members).collect(), version: 1, snapshot };
     worker.handle(Peer::Controller, Envelope { generation: 1, message: Message::Begin(state.into()) });
     worker

@@ -11,8 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::dataflow::index::GroupIx;
-use crate::dataflow::plan::{BundleIx, Plan};
+use crate::dataflow::index::{BundleIx, GroupIx};
+use crate::dataflow::plan::Plan;
 use crate::protocol::records::Report;
 
 /// Largest ratio of maximum to mean load that is tolerated.
@@ -99,7 +99,7 @@ impl Balancer {
         }
         self.uneven = 0;
         let mut moves = Vec::new();
-        while moves.len() < plan.bundles as usize {
+        while moves.len() < plan.bundle_count {
             let Some(next) = self.best(&mut loads, may_take) else { break };
             self.moved.insert(next.bundle, self.round);
             moves.push(next);

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use crate::control::balance::{Balancer, Move};
 use crate::control::placement::Sizes;
+use crate::dataflow::index::{BundleIx, Table};
 use crate::dataflow::outcome::{Outcome, Progress};
-use crate::dataflow::plan::{BundleIx, Plan};
+use crate::dataflow::plan::Plan;
 use crate::error::JobError;
 use crate::protocol::message::{Envelope, Message};
 use crate::protocol::records::{Entry, JobState, Manifest, Report, Saved};
@@ -39,7 +40,7 @@ pub(crate) struct Controller {
     pub restarts: bool,
     phase: Phase,
     generation: u32,
-    map: Vec<Entry>,
+    map: Table<BundleIx, Entry>,
     members: BTreeSet<u32>,
     /// Version of the member list last sent to workers.
     changes: u32,
@@ -79,7 +80,7 @@ impl Controller {
             restarts: false,
             phase: Phase::Gathering,
             generation: 0,
-            map: Vec::new(),
+            map: Table::new(),
             members: BTreeSet::new(),
             changes: 0,
             leaving: BTreeSet::new(),
@@ -197,7 +198,7 @@ impl Controller {
             return if self.restarts { self.regather() } else { self.fail(lost) };
         }
         let mut held = self.sizes.held(&self.map, &left);
-        for (entry, bundle) in self.map.iter_mut().zip(0..).filter(|(entry, _)| entry.worker == worker) {
+        for (bundle, entry) in self.map.entries_mut().filter(|(_, entry)| entry.worker == worker) {
             if let Some(to) = held.place(bundle) {
                 *entry = Entry { worker: to, version: entry.version + 1 };
             }
@@ -210,7 +211,7 @@ impl Controller {
     fn regather(&mut self) {
         self.phase = Phase::Gathering;
         self.recoveries += 1;
-        self.map.clear();
+        self.map = Table::new();
         self.leaving.clear();
     }
 
@@ -224,7 +225,7 @@ impl Controller {
         match envelope.message {
             Message::Report(report) => self.report(*report),
             Message::Installed { bundle, version }
-                if self.map.get(bundle as usize) == Some(&Entry { worker: from, version }) =>
+                if self.map.get(bundle) == Some(&Entry { worker: from, version }) =>
             {
                 self.moving.remove(&bundle);
                 self.after_move();
@@ -265,7 +266,7 @@ impl Controller {
                 self.balancer.reset();
             }
         }
-        let ended = self.ended.len() == self.plan.bundles as usize;
+        let ended = self.ended.len() == self.plan.bundle_count;
         if ended && self.moving.is_empty() && self.phase == Phase::Running {
             self.phase = Phase::Collecting;
             self.send_all(&Message::Finish);
@@ -308,12 +309,12 @@ impl Controller {
     fn migrate(&mut self, moves: &[Move]) {
         let mut entries = Vec::new();
         for &Move { bundle, from, to } in moves {
-            let entry = self.map[bundle as usize];
+            let entry = self.map[bundle];
             if entry.worker != from || !self.moving.insert(bundle) {
                 continue;
             }
             let entry = Entry { worker: to, version: entry.version + 1 };
-            self.map[bundle as usize] = entry;
+            self.map[bundle] = entry;
             self.migrations += 1;
             self.send(from, Message::Migrate { bundle, to: entry });
             entries.push((bundle, entry));
@@ -325,7 +326,7 @@ impl Controller {
 
     /// Moves one bundle, unless it is already moving.
     pub fn move_bundle(&mut self, bundle: BundleIx, to: u32) {
-        let Some(entry) = self.map.get(bundle as usize).copied() else { return };
+        let Some(entry) = self.map.get(bundle).copied() else { return };
         if self.phase == Phase::Running && entry.worker != to && self.members.contains(&to) {
             self.migrate(&[Move { bundle, from: entry.worker, to }]);
         }
@@ -344,7 +345,7 @@ impl Controller {
     fn evacuate(&mut self, worker: u32) {
         let others: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
         let mut held = self.sizes.held(&self.map, &others);
-        let leave = (0..).zip(&self.map).filter(|(_, entry)| entry.worker == worker);
+        let leave = self.map.entries().filter(|(_, entry)| entry.worker == worker);
         let to = |(bundle, _)| Some(Move { bundle, from: worker, to: held.place(bundle)? });
         let moves: Vec<Move> = leave.filter_map(to).collect();
         self.migrate(&moves);
@@ -368,7 +369,7 @@ impl Controller {
         self.saving.entry(epoch).or_default().insert(saved.bundle, saved);
         // Commit in order: a snapshot may refer to objects that an earlier one wrote.
         while let Some(entry) = self.saving.first_entry() {
-            if entry.get().len() < self.plan.bundles as usize {
+            if entry.get().len() < self.plan.bundle_count {
                 break;
             }
             let parts = entry.remove();

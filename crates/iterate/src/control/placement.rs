@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::dataflow::plan::BundleIx;
+use crate::dataflow::index::{BundleIx, Table};
 use crate::protocol::records::{Entry, Report};
 
 /// Known sizes of bundles.
@@ -19,10 +19,10 @@ impl Sizes {
     }
 
     /// Returns the load of some workers, with bundles placed according to the map.
-    pub fn held(&self, map: &[Entry], workers: &[u32]) -> Held<'_> {
+    pub fn held(&self, map: &Table<BundleIx, Entry>, workers: &[u32]) -> Held<'_> {
         let held = workers.iter().map(|&worker| (worker, (0, 0))).collect();
         let mut held = Held { sizes: self, held };
-        for (entry, bundle) in map.iter().zip(0..) {
+        for (bundle, entry) in map.entries() {
             held.put(bundle, entry.worker);
         }
         held

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::dataflow::index::{GroupIx, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, GroupIx, StatementIx, Table};
 use crate::dataflow::plan::{DatasetSpec, Group, Kind, Plan, Statement};
 use crate::dataflow::program::Program;
 use crate::error::ProgramError;
@@ -45,8 +45,8 @@ fn compile(mut program: Program) -> Result<Plan, ProgramError> {
         let relevant = statements.indexes().map(|at| next_relevant(&statements, index, at));
         groups[index].next_relevant = relevant.collect();
     }
-    let bundles = groups.iter().map(|group| group.partitions).sum();
-    let mut plan = Plan { program: id, name, datasets, statements, groups, bundles, fingerprint: 0 };
+    let bundle_count = groups.iter().map(|group| group.partitions as usize).sum();
+    let mut plan = Plan { program: id, name, datasets, statements, groups, bundle_count, fingerprint: 0 };
     plan.fingerprint = fingerprint(&plan, &made_from);
     Ok(plan)
 }
@@ -86,7 +86,7 @@ fn group(
     }
     sets.sort_unstable_by_key(|set| set.trailing_zeros());
     let mut groups = Table::new();
-    let mut first = 0;
+    let mut first = BundleIx::default();
     for set in sets {
         for (index, dataset) in datasets.iter_mut().enumerate() {
             if set >> index & 1 == 1 {
@@ -94,8 +94,9 @@ fn group(
             }
         }
         let partitions = datasets[set.trailing_zeros() as usize].partitions;
-        groups.push(Group { partitions, first, datasets: set, next_relevant: Table::new() });
-        first += partitions;
+        let group = Group { partitions, first, datasets: set, next_relevant: Table::new() };
+        first = group.bundle(partitions);
+        groups.push(group);
     }
     for statement in statements.iter_mut().filter(|s| s.reads | s.writes != 0) {
         statement.group = datasets[statement.dataset as usize].group;

@@ -1,8 +1,8 @@
-//! Indexes into the tables of a plan, each with a type of its own, and the tables.
+//! Indexes of the parts of a plan, each with a type of its own, and the tables that they are indexes of.
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Index, IndexMut};
+use std::ops::{Deref, DerefMut, Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) trait Ix: Copy {
     fn of(place: usize) -> Self;
     fn place(self) -> usize;
+
+    /// Returns the first `count` indexes.
+    fn first(count: usize) -> impl DoubleEndedIterator<Item = Self> {
+        (0..count).map(Self::of)
+    }
 }
 
 macro_rules! index {
@@ -51,6 +56,10 @@ index!(
     /// Index of a group of datasets.
     GroupIx
 );
+index!(
+    /// Index of a bundle, counted over all groups in order.
+    BundleIx
+);
 
 impl StatementIx {
     /// Returns the statement that follows in the table: of a scatter, its gather.
@@ -65,7 +74,8 @@ impl StatementIx {
 }
 
 /// A vector whose elements have indexes of one type.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(crate) struct Table<I, T> {
     items: Vec<T>,
     index: PhantomData<fn(I) -> I>,
@@ -74,7 +84,15 @@ pub(crate) struct Table<I, T> {
 impl<I: Ix, T> Table<I, T> {
     /// Creates an empty table.
     pub fn new() -> Self {
-        Self { items: Vec::new(), index: PhantomData }
+        Vec::new().into()
+    }
+
+    /// Creates a table of equal elements.
+    pub fn filled(count: usize, item: T) -> Self
+    where
+        T: Clone,
+    {
+        vec![item; count].into()
     }
 
     /// Adds an element and returns its index.
@@ -89,14 +107,6 @@ impl<I: Ix, T> Table<I, T> {
         I::of(self.items.len())
     }
 
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
     pub fn get(&self, at: I) -> Option<&T> {
         self.items.get(at.place())
     }
@@ -105,26 +115,19 @@ impl<I: Ix, T> Table<I, T> {
         self.items.get_mut(at.place())
     }
 
-    pub fn iter(&self) -> std::slice::Iter<'_, T> {
-        self.items.iter()
-    }
-
-    pub fn as_slice(&self) -> &[T] {
-        &self.items
-    }
-
-    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
-        self.items.iter_mut()
-    }
-
     /// Returns the indexes.
     pub fn indexes(&self) -> impl DoubleEndedIterator<Item = I> + use<I, T> {
-        (0..self.items.len()).map(I::of)
+        I::first(self.items.len())
     }
 
     /// Returns the elements with their indexes.
     pub fn entries(&self) -> impl Iterator<Item = (I, &T)> {
         self.indexes().zip(&self.items)
+    }
+
+    /// Returns the elements with their indexes, to change them.
+    pub fn entries_mut(&mut self) -> impl Iterator<Item = (I, &mut T)> {
+        self.indexes().zip(&mut self.items)
     }
 
     /// Returns the index of the first element that `is` true for.
@@ -148,8 +151,28 @@ impl<I: Ix, T> IndexMut<I> for Table<I, T> {
     }
 }
 
-impl<I: Ix, T> FromIterator<T> for Table<I, T> {
+impl<I, T> Deref for Table<I, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<I, T> DerefMut for Table<I, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.items
+    }
+}
+
+impl<I, T> From<Vec<T>> for Table<I, T> {
+    fn from(items: Vec<T>) -> Self {
+        Self { items, index: PhantomData }
+    }
+}
+
+impl<I, T> FromIterator<T> for Table<I, T> {
     fn from_iter<S: IntoIterator<Item = T>>(items: S) -> Self {
-        Self { items: items.into_iter().collect(), index: PhantomData }
+        Vec::from_iter(items).into()
     }
 }

@@ -15,13 +15,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::{AnyData, DataError};
-use crate::dataflow::index::{GroupIx, Ix, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, GroupIx, Ix, StatementIx, Table};
 use crate::dataflow::routes::{Decode, GatherKernel, Routes, ScatterKernel};
 use crate::dataflow::views::Partitions;
 use crate::error::{Cause, KernelResult};
-
-/// Index of a bundle, counted over all groups in order.
-pub(crate) type BundleIx = u32;
 
 pub(crate) type Kernel<T> = Box<dyn Fn(Partitions) -> T + Send + Sync>;
 
@@ -100,6 +97,13 @@ pub(crate) struct Group {
     pub next_relevant: Table<StatementIx, StatementIx>,
 }
 
+impl Group {
+    /// Returns the bundle at an index.
+    pub fn bundle(&self, index: u32) -> BundleIx {
+        BundleIx(self.first.0 + index)
+    }
+}
+
 /// A checked program, which can be run any number of times.
 pub struct Plan {
     pub(crate) program: u32,
@@ -107,7 +111,7 @@ pub struct Plan {
     pub(crate) datasets: Vec<DatasetSpec>,
     pub(crate) statements: Table<StatementIx, Statement>,
     pub(crate) groups: Table<GroupIx, Group>,
-    pub(crate) bundles: u32,
+    pub(crate) bundle_count: usize,
     pub(crate) fingerprint: u64,
 }
 
@@ -122,15 +126,20 @@ impl Plan {
         self.fingerprint
     }
 
-    /// Returns a bundle's group and its index within the group.
-    pub(crate) fn locate(&self, bundle: BundleIx) -> (GroupIx, u32) {
-        let group = GroupIx::of(self.groups.as_slice().partition_point(|group| group.first <= bundle) - 1);
-        (group, bundle - self.groups[group].first)
+    /// Returns all bundles.
+    pub(crate) fn bundles(&self) -> impl Iterator<Item = BundleIx> + use<> {
+        BundleIx::first(self.bundle_count)
     }
 
-    /// Returns the bundle at an index of a statement's group.
-    pub(crate) fn bundle(&self, statement: StatementIx, index: u32) -> BundleIx {
-        self.groups[self.statements[statement].group].first + index
+    /// Returns a bundle's group and its index within the group.
+    pub(crate) fn locate(&self, bundle: BundleIx) -> (GroupIx, u32) {
+        let group = GroupIx::of(self.groups.partition_point(|group| group.first <= bundle) - 1);
+        (group, bundle.0 - self.groups[group].first.0)
+    }
+
+    /// Returns the group of a statement.
+    pub(crate) fn group_of(&self, statement: StatementIx) -> &Group {
+        &self.groups[self.statements[statement].group]
     }
 
     /// Returns the datasets of a group that snapshots contain: all that some stage writes.
@@ -149,7 +158,7 @@ impl Plan {
 
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {} datasets, {} bundles", self.name, self.datasets.len(), self.bundles)?;
+        writeln!(f, "{}: {} datasets, {} bundles", self.name, self.datasets.len(), self.bundle_count)?;
         for (at, s) in self.statements.entries() {
             let otherwise = match s.kind {
                 Kind::Signal { otherwise, .. } => format!(" or {otherwise}"),

@@ -454,6 +454,7 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
 mod tests {
     use super::*;
     use crate::Program;
+    use crate::dataflow::index::BundleIx;
 
     #[test]
     fn worker_times_out_when_controller_hangs() {
@@ -485,7 +486,7 @@ mod tests {
         let error = control(plan.clone(), &cluster, options, |invitation| {
             let (mesh, _listener) = Mesh::new("127.0.0.1:0", &invitation.secret, false, plan, 7).unwrap();
             mesh.dial_controller(&invitation.controller).unwrap();
-            let message = Message::Ended { bundle: 4_000_000_000 };
+            let message = Message::Ended { bundle: BundleIx(4_000_000_000) };
             mesh.send(Peer::Controller, Envelope { generation: 1, message });
             std::mem::forget(mesh);
             Ok(Vec::new())

@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex};
 
 use crate::control::controller::Controller;
-use crate::dataflow::index::StatementIx;
+use crate::dataflow::index::{BundleIx, Ix, StatementIx};
 use crate::dataflow::outcome::Outcome;
-use crate::dataflow::plan::{BundleIx, Plan};
+use crate::dataflow::plan::Plan;
 use crate::error::JobError;
 use crate::protocol::message::{Envelope, Message, Peer};
 use crate::protocol::ports::{Network, SaveDone, Store};
@@ -44,6 +44,11 @@ impl Random {
     /// Returns a number in `0..bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.number() % bound }
+    }
+
+    /// Returns a place in a list of `length` items, or 0 if it is empty.
+    pub(crate) fn place(&mut self, length: usize) -> usize {
+        self.below(length as u64) as usize
     }
 
     /// Returns true with a probability of `thousandths` / 1000.
@@ -416,9 +421,8 @@ impl Run<'_, '_> {
         match event {
             Event::Migrate => {
                 let members: Vec<u32> = self.controller.members().collect();
-                let bundles = u64::from(self.workers[0].plan.bundles);
-                let bundle = self.random.below(bundles) as u32;
-                if let Some(&to) = members.get(self.random.below(members.len() as u64) as usize) {
+                let bundle = BundleIx::of(self.random.place(self.controller.plan().bundle_count));
+                if let Some(&to) = members.get(self.random.place(members.len())) {
                     self.controller.move_bundle(bundle, to);
                 }
             }
@@ -440,13 +444,13 @@ impl Run<'_, '_> {
 
     fn damage(&mut self, lost: bool) {
         let mut objects = lock(&self.store.0);
-        let at = self.random.below(objects.len() as u64) as usize;
+        let at = self.random.place(objects.len());
         let Some(name) = objects.keys().nth(at).cloned() else { return };
         if lost {
             objects.remove(&name);
         } else if let Some(bytes) = objects.get_mut(&name) {
             let mut damaged = bytes.to_vec();
-            let at = self.random.below(damaged.len() as u64) as usize;
+            let at = self.random.place(damaged.len());
             damaged.get_mut(at).into_iter().for_each(|byte| *byte ^= 1);
             *bytes = damaged.into();
         }

@@ -12,8 +12,8 @@
 use std::cmp::Ordering;
 
 use crate::dataflow::data::{AnyData, Chunk};
-use crate::dataflow::index::{GroupIx, StatementIx};
-use crate::dataflow::plan::{BundleIx, Instance, Kind, Plan, Statement};
+use crate::dataflow::index::{BundleIx, GroupIx, StatementIx};
+use crate::dataflow::plan::{Instance, Kind, Plan, Statement};
 use crate::dataflow::routes::{Gathered, Routes, Sent};
 use crate::dataflow::views::Partitions;
 use crate::error::{Cause, JobError};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread::Thread;
 
-use crate::dataflow::plan::BundleIx;
+use crate::dataflow::index::BundleIx;
 use crate::sync::lock;
 
 /// A thread's queue of ready bundles.

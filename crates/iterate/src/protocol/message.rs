@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::index::StatementIx;
-use crate::dataflow::plan::{BundleIx, Instance};
+use crate::dataflow::index::{BundleIx, StatementIx};
+use crate::dataflow::plan::Instance;
 use crate::error::JobError;
 use crate::protocol::records::{Arrival, Entry, JobState, Part, Report, Saved, Signal, TraceBatch};
 

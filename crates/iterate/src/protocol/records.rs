@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::index::StatementIx;
-use crate::dataflow::plan::{BundleIx, Instance};
+use crate::dataflow::index::{BundleIx, StatementIx, Table};
+use crate::dataflow::plan::Instance;
 
 /// An entry of the partition map: the worker that holds a bundle, and the number of moves that led there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub(crate) enum Arrival {
 /// The state that a job starts or restarts from: placement, members and snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct JobState {
-    pub map: Vec<Entry>,
+    pub map: Table<BundleIx, Entry>,
     pub members: Vec<u32>,
     /// Version of `members`.
     pub version: u32,
@@ -48,8 +48,8 @@ pub(crate) struct Manifest {
     /// Position of every bundle: the signal of this epoch.
     pub position: Instance,
     pub iteration: u64,
-    /// By bundle: the content of its datasets.
-    pub saved: Vec<Vec<Part>>,
+    /// The content of each bundle's datasets.
+    pub saved: Table<BundleIx, Vec<Part>>,
 }
 
 /// The content of one partition in the snapshot store.

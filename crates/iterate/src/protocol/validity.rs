@@ -4,8 +4,8 @@
 //! its messages that is used as an index is compared with the plan first, and a bundle must hold the partitions
 //! that kernels will access. A peer that sends an invalid message is treated as lost.
 
-use crate::dataflow::index::{GroupIx, StatementIx};
-use crate::dataflow::plan::{BundleIx, Instance, Kind, Plan};
+use crate::dataflow::index::{BundleIx, GroupIx, StatementIx};
+use crate::dataflow::plan::{Instance, Kind, Plan};
 use crate::protocol::limits::{MAX_DEFERRED, MAX_EPOCH, MAX_LEAD};
 use crate::protocol::message::{Message, Packed, Peer};
 use crate::protocol::records::{Arrival, Manifest, Part, Report, TraceBatch};
@@ -19,7 +19,7 @@ fn below(what: &str, index: u32, bound: usize) -> Result<(), String> {
 }
 
 fn bundle(plan: &Plan, bundle: BundleIx) -> Result<(), String> {
-    below("bundle", bundle, plan.bundles as usize)
+    below("bundle", bundle.0, plan.bundle_count)
 }
 
 fn statement(plan: &Plan, statement: StatementIx) -> Result<(), String> {
@@ -65,8 +65,8 @@ impl Message {
                 Err("only the controller sends addresses".into())
             }
             Self::Deliver { to, arrival } => {
-                if to.len() > plan.bundles as usize {
-                    return Err(format!("it is for {} bundles of {}", to.len(), plan.bundles));
+                if to.len() > plan.bundle_count {
+                    return Err(format!("it is for {} bundles of {}", to.len(), plan.bundle_count));
                 }
                 for &(to, _) in to {
                     bundle(plan, to)?;
@@ -79,8 +79,12 @@ impl Message {
             Self::Signals(signals) => signals.iter().try_for_each(|signal| epoch(signal.0)),
             Self::Install(packed) => packed.check(plan),
             Self::Begin(job_state) => {
-                if job_state.map.len() != plan.bundles as usize {
-                    return Err(format!("its map has {} bundles of {}", job_state.map.len(), plan.bundles));
+                if job_state.map.len() != plan.bundle_count {
+                    return Err(format!(
+                        "its map has {} bundles of {}",
+                        job_state.map.len(),
+                        plan.bundle_count
+                    ));
                 }
                 job_state.snapshot.as_ref().map_or(Ok(()), |snapshot| snapshot.check(plan))
             }
@@ -181,11 +185,11 @@ impl Manifest {
     /// # Errors
     /// If an index or a position is out of range, or a partition is missing.
     pub fn check(&self, plan: &Plan) -> Result<(), String> {
-        if self.saved.len() != plan.bundles as usize {
-            return Err(format!("it has {} bundles of {}", self.saved.len(), plan.bundles));
+        if self.saved.len() != plan.bundle_count {
+            return Err(format!("it has {} bundles of {}", self.saved.len(), plan.bundle_count));
         }
-        (0..)
-            .zip(&self.saved)
+        self.saved
+            .entries()
             .try_for_each(|(bundle, parts)| check_bundle(plan, bundle, self.position, self.iteration, parts))
     }
 }
@@ -196,7 +200,7 @@ impl Manifest {
 /// As [`Manifest::check`].
 pub(crate) fn check_bundle(
     plan: &Plan,
-    bundle: BundleIx,
+    ix: BundleIx,
     position: Instance,
     iteration: u64,
     parts: &[Part],
@@ -209,12 +213,10 @@ pub(crate) fn check_bundle(
     if epoch >= MAX_EPOCH || iteration > epoch {
         return Err(format!("epoch {epoch} or iteration {iteration} is out of range"));
     }
-    if bundle >= plan.bundles {
-        return Err(format!("bundle {bundle} is out of range; there are {}", plan.bundles));
-    }
-    let expected = plan.saved_datasets(plan.locate(bundle).0);
+    bundle(plan, ix)?;
+    let expected = plan.saved_datasets(plan.locate(ix).0);
     if !expected.eq(parts.iter().map(|part| part.dataset)) {
-        return Err(format!("the datasets of bundle {bundle} are not those of the program"));
+        return Err(format!("the datasets of bundle {ix} are not those of the program"));
     }
     if let Some(part) = parts.iter().find(|part| part.epoch > epoch) {
         return Err(format!("a partition of epoch {} is later than epoch {epoch}", part.epoch));
@@ -249,7 +251,7 @@ mod tests {
     }
 
     fn packed(plan: &Plan) -> Packed {
-        let mut bundle = Bundle::new(plan, 0);
+        let mut bundle = Bundle::new(plan, BundleIx(0));
         for dataset in [0, 1] {
             bundle.states[dataset] = Some(crate::dataflow::load::load_partition(plan, dataset, 0).unwrap());
         }
@@ -271,18 +273,18 @@ mod tests {
         };
         let far = 4_000_000_000;
         let bundle = "bundle 4000000000 is out of range";
-        check(Message::Installed { bundle: far, version: 1 }, worker, bundle);
-        check(Message::Ended { bundle: far }, worker, bundle);
+        check(Message::Installed { bundle: BundleIx(far), version: 1 }, worker, bundle);
+        check(Message::Ended { bundle: BundleIx(far) }, worker, bundle);
         let entry = Entry { worker: 0, version: 1 };
-        check(Message::Migrate { bundle: far, to: entry }, Peer::Controller, bundle);
-        check(Message::Map(vec![(far, entry)]), Peer::Controller, bundle);
+        check(Message::Migrate { bundle: BundleIx(far), to: entry }, Peer::Controller, bundle);
+        check(Message::Map(vec![(BundleIx(far), entry)]), Peer::Controller, bundle);
         check(Message::Map(Vec::new()), worker, "only the controller");
         check(Message::Stop, worker, "only the controller");
-        let state = JobState { map: vec![entry], members: vec![0], version: 1, snapshot: None };
+        let state = JobState { map: vec![entry].into(), members: vec![0], version: 1, snapshot: None };
         check(Message::Begin(state.into()), Peer::Controller, "its map has 1 bundles of");
 
         let position = Instance { epoch: 1, statement: StatementIx(700) };
-        let saved = Saved { bundle: 0, position, iteration: 1, datasets: Vec::new() };
+        let saved = Saved { bundle: BundleIx(0), position, iteration: 1, datasets: Vec::new() };
         check(Message::Saved(saved.into()), worker, "statement 700 does not end an iteration");
 
         let mut report = Report { worker: 1, ..Report::default() };
@@ -291,7 +293,7 @@ mod tests {
         report.observed.clear();
         assert_eq!(Message::Report(report.clone().into()).check(&plan, worker), Ok(()));
         check(Message::Report(report.clone().into()), Peer::Worker(2), "it reports as worker 1");
-        report.bundles.push((far, 1, 1));
+        report.bundles.push((BundleIx(far), 1, 1));
         check(Message::Report(report.into()), worker, bundle);
 
         let output = |dataset, partition| {
@@ -307,7 +309,7 @@ mod tests {
         let chunk = |to, statement| {
             let gather = Instance { epoch: 0, statement };
             let arrival = Arrival::Chunk { gather, source: 0, chunk: None };
-            Message::Deliver { to: vec![(to, 1)], arrival }
+            Message::Deliver { to: vec![(BundleIx(to), 1)], arrival }
         };
         assert_eq!(chunk(1, gather(&plan)).check(&plan, worker), Ok(()));
         check(chunk(far, gather(&plan)), worker, bundle);
@@ -326,7 +328,7 @@ mod tests {
             assert!(error.contains(expect), "{error} instead of {expect}");
         };
         assert_eq!(Message::Install(packed(&plan).into()).check(&plan, Peer::Worker(0)), Ok(()));
-        check(&|packed| packed.bundle = 99, "bundle 99 is out of range");
+        check(&|packed| packed.bundle = BundleIx(99), "bundle 99 is out of range");
         check(&|packed| packed.states.truncate(1), "does not have the partitions of its group");
         check(&|packed| packed.states[0].0 = 2, "does not have the partitions of its group");
         check(&|packed| packed.states[0].0 = 4_000_000_000, "dataset 4000000000 is out of range");

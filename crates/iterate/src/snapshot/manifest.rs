@@ -85,7 +85,7 @@ fn decode_line(plan: &Plan, line: &[u8]) -> Result<Result<Manifest, u32>, String
 pub(crate) mod tests {
     use super::*;
     use crate::Program;
-    use crate::dataflow::index::StatementIx;
+    use crate::dataflow::index::{StatementIx, Table};
     use crate::dataflow::plan::{Instance, Kind};
     use crate::protocol::records::Part;
 
@@ -103,7 +103,7 @@ pub(crate) mod tests {
         let plan = program.build().unwrap();
         let signal = |kind: &Kind| matches!(kind, Kind::Signal { iteration: true, .. });
         let statement = plan.statements.find(|statement| signal(&statement.kind)).unwrap();
-        let saved = (0..plan.bundles).map(|bundle| {
+        let saved = plan.bundles().map(|bundle| {
             let datasets = plan.saved_datasets(plan.locate(bundle).0);
             datasets.map(|dataset| Part::new(dataset, epoch, &[0; 8])).collect()
         });
@@ -156,7 +156,7 @@ pub(crate) mod tests {
         );
         check(|manifest| manifest.position.epoch = u64::MAX, "out of range");
         check(|manifest| manifest.iteration = 8, "iteration 8 is out of range");
-        check(|manifest| manifest.saved.clear(), "it has 0 bundles of");
+        check(|manifest| manifest.saved = Table::new(), "it has 0 bundles of");
         check(|manifest| manifest.saved.iter_mut().for_each(Vec::clear), "are not those of the program");
         let dataset = |manifest: &mut Manifest| {
             manifest.saved.iter_mut().flatten().for_each(|part| part.dataset = 4_000_000_000);

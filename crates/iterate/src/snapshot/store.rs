@@ -312,7 +312,7 @@ impl Drop for SnapshotStore {
 fn objects(plan: &Plan, snapshots: &[Manifest]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for snapshot in snapshots {
-        for (bundle, parts) in (0..).zip(&snapshot.saved) {
+        for (bundle, parts) in snapshot.saved.entries() {
             let partition = plan.locate(bundle).1;
             let name = |part: &Part| object(plan, part.dataset, partition, part.epoch);
             names.extend(parts.iter().map(name));

@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::clock;
-use crate::dataflow::index::{StatementIx, Table};
-use crate::dataflow::plan::{BundleIx, Plan};
+use crate::dataflow::index::{BundleIx, StatementIx, Table};
+use crate::dataflow::plan::Plan;
 use crate::protocol::records::{Exchanged, Host, Sample, TraceBatch};
 use crate::sync::lock;
 

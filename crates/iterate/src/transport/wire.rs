@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::index::StatementIx;
+use crate::dataflow::index::{BundleIx, StatementIx};
 use crate::dataflow::plan::Instance;
 use crate::protocol::message::{Envelope, Message, Packed};
 use crate::protocol::records::{Arrival, Exchanged, Host, Part, Sample, Signal, TraceBatch};
@@ -167,15 +167,22 @@ impl Binary for u64 {
     }
 }
 
-impl Binary for StatementIx {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.0.put(out);
-    }
+/// Implements [`Binary`] for a number with a type of its own.
+macro_rules! number {
+    ($($name:ident),+) => {$(
+        impl Binary for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                self.0.put(out);
+            }
 
-    fn take(input: &mut Input) -> Result<Self, String> {
-        u32::take(input).map(Self)
-    }
+            fn take(input: &mut Input) -> Result<Self, String> {
+                Binary::take(input).map(Self)
+            }
+        }
+    )+};
 }
+
+number!(StatementIx, BundleIx);
 
 impl Binary for f64 {
     fn put(&self, out: &mut Vec<u8>) {

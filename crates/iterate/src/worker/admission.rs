@@ -7,7 +7,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::dataflow::plan::{BundleIx, Kind, Plan};
+use crate::dataflow::index::BundleIx;
+use crate::dataflow::plan::{Kind, Plan};
 use crate::protocol::limits::{EPOCH_REPORT_INTERVAL, MAX_LEAD};
 use crate::protocol::message::{Envelope, Message, Peer};
 use crate::protocol::records::Arrival;
@@ -32,7 +33,7 @@ impl Plan {
                 _ => 0,
             })
             .sum();
-        let reports = self.bundles as usize / EPOCH_REPORT_INTERVAL as usize + 1;
+        let reports = self.bundle_count / EPOCH_REPORT_INTERVAL as usize + 1;
         (chunks + reports).saturating_mul(MAX_LEAD as usize)
     }
 }
@@ -48,7 +49,7 @@ impl Worker {
             let control = lock(&self.control);
             let waiting = control.deferred_messages.get(&from).map_or(0, Vec::len);
             let limit = *self.max_deferred.get_or_init(|| {
-                let bundles = (0..self.plan.bundles).map(|bundle| self.plan.max_arrivals(bundle));
+                let bundles = self.plan.bundles().map(|bundle| self.plan.max_arrivals(bundle));
                 bundles.fold(MAX_OTHERS, usize::saturating_add)
             });
             return within(waiting, limit, "for the next generation");
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
     use crate::dataflow::data::Chunk;
-    use crate::dataflow::index::GroupIx;
+    use crate::dataflow::index::{BundleIx, GroupIx};
     use crate::dataflow::plan::{Instance, Statement};
     use crate::exec::bundle::Bundle;
     use crate::protocol::ports::Network;
@@ -108,6 +109,8 @@ mod tests {
     use crate::transport::mesh::{Mesh, MeshEvent};
     use crate::worker::state::WorkerOptions;
     use crate::{Cluster, Program, RunOptions, WorkerSettings, control, work};
+
+    const FIRST: BundleIx = BundleIx(0);
 
     struct Nowhere;
 
@@ -137,7 +140,7 @@ mod tests {
         let is_gather = |at: &Statement| matches!(at.kind, Kind::Gather { .. }) && at.group == GroupIx(0);
         let statement = plan.statements.find(is_gather).unwrap();
         let (gather, chunk) = (Instance { epoch, statement }, Some(Chunk::Encoded(vec![0; 8].into())));
-        Message::Deliver { to: vec![(0, 1)], arrival: Arrival::Chunk { gather, source: 0, chunk } }
+        Message::Deliver { to: vec![(FIRST, 1)], arrival: Arrival::Chunk { gather, source: 0, chunk } }
     }
 
     /// Sends a worker messages until one is refused. Returns their number and the error.
@@ -158,8 +161,8 @@ mod tests {
         let plan = plan(9);
         let options = WorkerOptions { rank: 0, threads: 1, snapshot_every: 0 };
         let worker = Worker::new(plan.clone(), options, Arc::new(Nowhere), None);
-        worker.reset_owner(0, Entry { worker: 0, version: 1 });
-        let limit = plan.max_arrivals(0);
+        worker.reset_owner(FIRST, Entry { worker: 0, version: 1 });
+        let limit = plan.max_arrivals(FIRST);
         assert!((MAX_LEAD as usize..10 * MAX_LEAD as usize).contains(&limit), "{limit}");
         let error = |limit, purpose| format!("{limit} messages wait {purpose}, more than the program sends");
         let early = (limit, error(limit, "for bundle 0"));
@@ -167,15 +170,15 @@ mod tests {
         assert_eq!(fill(&worker, 0, |_| chunk(&plan, 3)), early);
         lock(&worker.control).migration.restart();
         // A bundle on this worker, whose turn does not come.
-        worker.place(&mut lock(&worker.control), Box::new(Bundle::new(&plan, 0)), 1);
+        worker.place(&mut lock(&worker.control), Box::new(Bundle::new(&plan, FIRST)), 1);
         assert_eq!(fill(&worker, 0, |_| chunk(&plan, MAX_LEAD)), early);
-        lock(&worker.slot(0).inbox).arrivals.clear();
+        lock(&worker.slot(FIRST).inbox).arrivals.clear();
         let (number, ahead) = fill(&worker, 0, |_| chunk(&plan, MAX_LEAD + 1));
         assert_eq!((number, ahead.as_str()), (0, "bundle 0 in epoch 0 gets a chunk for epoch 257"));
         let reports = |worker_| {
-            lock(&worker.slot(0).inbox).arrivals.clear();
+            lock(&worker.slot(FIRST).inbox).arrivals.clear();
             let arrival = Arrival::Passed { worker: worker_, epoch: 0 };
-            Message::Deliver { to: vec![(0, 1)], arrival }
+            Message::Deliver { to: vec![(FIRST, 1)], arrival }
         };
         let refused = error(MAX_WORKERS, "as reports of other workers");
         assert_eq!(fill(&worker, 0, reports), (MAX_WORKERS, refused));

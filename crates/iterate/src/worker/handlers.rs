@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::plan::BundleIx;
+use crate::dataflow::index::BundleIx;
 use crate::error::JobError;
 use crate::exec::bundle::Bundle;
 use crate::protocol::message::{Envelope, Message, Packed, Peer};
@@ -147,12 +147,12 @@ impl Worker {
         control.reporting.restart();
         *lock(&self.iterations) = Iterations::default();
         let before = control.migration.restart();
-        for &bundle in before.iter().filter(|&&bundle| job_state.map[bundle as usize].worker != self.rank()) {
+        for &bundle in before.iter().filter(|&&bundle| job_state.map[bundle].worker != self.rank()) {
             let slot = self.slot(bundle);
             slot.reset(false);
             *slot.bundle() = None;
         }
-        for (bundle, &entry) in (0..).zip(&job_state.map) {
+        for (bundle, &entry) in job_state.map.entries() {
             self.reset_owner(bundle, entry);
             if entry.worker == self.rank() {
                 self.restart(&mut control, bundle, &job_state);
@@ -192,9 +192,9 @@ impl Worker {
         if let Some(snapshot) = &job_state.snapshot {
             bundle.position = snapshot.position;
             bundle.iteration = snapshot.iteration;
-            bundle.set_saved(&snapshot.saved[ix as usize]);
+            bundle.set_saved(&snapshot.saved[ix]);
         }
-        self.place(control, bundle, job_state.map[ix as usize].version);
+        self.place(control, bundle, job_state.map[ix].version);
     }
 
     fn change_map(&self, entries: &[(BundleIx, Entry)]) {
@@ -230,7 +230,7 @@ impl Worker {
     /// worker itself began to drain, or `None` if it does not.
     fn notify_drained(&self) -> Option<u32> {
         let mut control = lock(&self.control);
-        let holds = |worker: u32| (0..self.plan.bundles).any(|bundle| self.owner(bundle).worker == worker);
+        let holds = |worker: u32| self.plan.bundles().any(|bundle| self.owner(bundle).worker == worker);
         let (leavers, drain) = (control.membership.take_leavers(holds), control.membership.count_report());
         drop(control);
         leavers.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Drained));

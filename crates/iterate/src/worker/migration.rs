@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::dataflow::plan::BundleIx;
+use crate::dataflow::index::BundleIx;
 use crate::protocol::records::{Arrival, Entry};
 
 /// See the [module](self).

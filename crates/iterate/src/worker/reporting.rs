@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::dataflow::plan::BundleIx;
+use crate::dataflow::index::BundleIx;
 use crate::protocol::records::Usage;
 
 /// Times at which signals of outermost loops were computed, and the worker's usage at the first and the last.

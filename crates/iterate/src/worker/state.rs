@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::dataflow::index::StatementIx;
-use crate::dataflow::plan::{BundleIx, Plan};
+use crate::dataflow::index::{BundleIx, StatementIx, Table};
+use crate::dataflow::plan::Plan;
 use crate::error::JobError;
 use crate::exec::bundle::Bundle;
 use crate::exec::run_queue::RunQueue;
@@ -39,9 +39,9 @@ pub(crate) struct WorkerOptions {
 pub(crate) struct Worker {
     pub plan: Arc<Plan>,
     pub options: WorkerOptions,
-    slots: Box<[OnceLock<Box<Slot>>]>,
+    slots: Table<BundleIx, OnceLock<Box<Slot>>>,
     /// The partition map: version and worker of each bundle, packed into one word.
-    owners: Box<[AtomicU64]>,
+    owners: Table<BundleIx, AtomicU64>,
     pub signals: Signals,
     pub run_queues: Box<[RunQueue]>,
     pub generation: AtomicU32,
@@ -87,10 +87,9 @@ impl Worker {
         network: Arc<dyn Network>,
         store: Option<Arc<dyn Store>>,
     ) -> Self {
-        let bundles = plan.bundles as usize;
         Self {
-            slots: (0..bundles).map(|_| OnceLock::new()).collect(),
-            owners: (0..bundles).map(|_| AtomicU64::new(u64::from(u32::MAX))).collect(),
+            slots: plan.bundles().map(|_| OnceLock::new()).collect(),
+            owners: plan.bundles().map(|_| AtomicU64::new(u64::from(u32::MAX))).collect(),
             signals: Signals::new(),
             run_queues: (0..options.threads.max(1)).map(|_| RunQueue::new()).collect(),
             generation: AtomicU32::new(0),
@@ -123,25 +122,25 @@ impl Worker {
 
     pub fn slot(&self, bundle: BundleIx) -> &Slot {
         let threads = self.run_queues.len() as u32;
-        self.slots[bundle as usize].get_or_init(|| Box::new(Slot::new(bundle % threads)))
+        self.slots[bundle].get_or_init(|| Box::new(Slot::new(bundle.0 % threads)))
     }
 
     /// Returns the location of a bundle as known to this worker.
     pub fn owner(&self, bundle: BundleIx) -> Entry {
-        let entry = self.owners[bundle as usize].load(Ordering::Acquire);
+        let entry = self.owners[bundle].load(Ordering::Acquire);
         Entry { worker: entry as u32, version: (entry >> 32) as u32 }
     }
 
     /// Updates an entry of the partition map. An older version is ignored.
     pub fn set_owner(&self, bundle: BundleIx, entry: Entry) {
         let new = u64::from(entry.version) << 32 | u64::from(entry.worker);
-        self.owners[bundle as usize].fetch_max(new, Ordering::AcqRel);
+        self.owners[bundle].fetch_max(new, Ordering::AcqRel);
     }
 
     /// Sets an entry of the partition map regardless of its version.
     pub fn reset_owner(&self, bundle: BundleIx, entry: Entry) {
         let new = u64::from(entry.version) << 32 | u64::from(entry.worker);
-        self.owners[bundle as usize].store(new, Ordering::Release);
+        self.owners[bundle].store(new, Ordering::Release);
     }
 
     /// Makes a bundle ready: puts it into its thread's run queue, unless it is queued or running.
@@ -244,7 +243,7 @@ impl Worker {
         }
         let mut behind = u64::MAX;
         let mut last = u32::MAX;
-        for bundle in 0..self.plan.bundles {
+        for bundle in self.plan.bundles() {
             let worker = self.owner(bundle).worker;
             if worker != last {
                 let reported = passed.iter().find(|p| p.0 == worker).map_or(0, |p| p.1);

@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use crate::dataflow::data::AnyData;
-use crate::dataflow::index::StatementIx;
+use crate::dataflow::index::{BundleIx, StatementIx};
 use crate::dataflow::load::load_partition;
-use crate::dataflow::plan::{BundleIx, Instance};
+use crate::dataflow::plan::Instance;
 use crate::dataflow::routes::{Routes, Sent};
 use crate::error::JobError;
 use crate::exec::bundle::{Bundle, Host, Turn};
@@ -223,10 +223,10 @@ impl<M: Meter> Host for Thread<'_, M> {
 
     fn send(&mut self, gather: Instance, source: u32, routes: &Routes, sent: &Sent) {
         let worker = self.worker;
-        let first = worker.plan.bundle(gather.statement, 0);
+        let group = worker.plan.group_of(gather.statement);
         let arrival = |place| Arrival::Chunk { gather, source, chunk: sent.chunk(place) };
         for place in 0..routes.width(source) {
-            let to = first + routes.destination(source, place);
+            let to = group.bundle(routes.destination(source, place));
             let owner = worker.owner(to);
             if owner.worker == worker.rank() {
                 worker.deliver(to, owner.version, arrival(place));

@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::dataflow::index::StatementIx;
-use crate::dataflow::plan::BundleIx;
+use crate::dataflow::index::{BundleIx, StatementIx};
 use crate::tracing::sampling::Sampler;
 use crate::worker::handlers::Waiting;
 use crate::worker::state::Worker;
