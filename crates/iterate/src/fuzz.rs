@@ -10,7 +10,7 @@ use crate::Program;
 use crate::control::controller::Controller;
 use crate::dataflow::data::Chunk;
 use crate::dataflow::exchange::Outgoing;
-use crate::dataflow::index::{BundleIx, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, Ix, StatementIx, Table};
 use crate::dataflow::load::load_partition;
 use crate::dataflow::plan::{Instance, Kind, Plan};
 use crate::dataflow::routes::Route;
@@ -102,7 +102,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
         ..Report::default()
     };
     let mut bundle = Bundle::new(plan, BundleIx(0));
-    for dataset in 0..3 {
+    for dataset in DatasetIx::first(3) {
         bundle.states[dataset] = Some(load_partition(plan, dataset, 0).unwrap());
     }
     bundle.receive(plan, Arrival::Chunk { gather, source: 0, chunk: chunk() }).unwrap();
@@ -110,7 +110,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
         vec![(0, Signal { value: true, snapshot: false }), (1, Signal { value: true, snapshot: true })];
     let mut packed = Packed::pack(bundle, 2, signals.clone());
     packed.saved = manifest.saved[BundleIx(0)].clone();
-    packed.written_before = vec![(2, 3)];
+    packed.written_before = vec![(2, DatasetSet(3))];
     packed.passed = vec![(1, 2)];
     let sample = Sample {
         statement: StatementIx(1),
@@ -157,7 +157,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
         Message::Saved(saved.into()),
         Message::Damaged { cause: "its checksum differs".into() },
         Message::Ended { bundle: BundleIx(2) },
-        Message::Output { dataset: 1, partition: 2, content: Chunk::Encoded(vec![0; 16].into()) },
+        Message::Output { dataset: DatasetIx(1), partition: 2, content: Chunk::Encoded(vec![0; 16].into()) },
         Message::Finished(report.into()),
         Message::Unreachable { worker: 0, cause: "timed out".into() },
         Message::Failed(JobError::Cancelled),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use crate::dataflow::data::{Chunk, DataError};
-use crate::dataflow::index::{BundleIx, Ix, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, DatasetIx, Ix, StatementIx, Table};
 use crate::dataflow::load::load_partition;
 use crate::dataflow::plan::Plan;
 use crate::error::JobError;
@@ -29,7 +29,7 @@ use crate::worker::thread::{Meter, Thread};
 /// # Panics
 /// Panics if the dataset does not exist or cannot be loaded.
 pub fn load(plan: &Plan, dataset: &str) -> Vec<u8> {
-    let at = plan.datasets.iter().position(|spec| spec.name == dataset);
+    let at = plan.datasets.find(|spec| spec.name == dataset);
     let loaded = load_partition(plan, at.unwrap_or_else(|| panic!("no dataset {dataset:?}")), 0);
     let mut bytes = Vec::new();
     loaded.unwrap_or_else(|error| panic!("{error}")).encode_any(&mut bytes);
@@ -60,7 +60,7 @@ pub struct Finished {
 pub struct Target {
     snapshot: usize,
     bundle: BundleIx,
-    dataset: u32,
+    dataset: DatasetIx,
 }
 
 impl Finished {
@@ -124,7 +124,7 @@ impl Finished {
             Some(part) => self.objects[&object(&self.plan, dataset, index, part.epoch)].to_vec(),
             None => {
                 let mut bytes = Vec::new();
-                let loaded = load_partition(&self.plan, dataset as usize, index);
+                let loaded = load_partition(&self.plan, dataset, index);
                 loaded.unwrap_or_else(|error| panic!("{error}")).encode_any(&mut bytes);
                 bytes
             }
@@ -181,7 +181,7 @@ impl Finished {
     /// Returns the partitions of a bundle.
     fn targets(&self, snapshot: usize, bundle: BundleIx) -> Vec<Target> {
         let datasets = self.plan.groups[self.plan.locate(bundle).0].datasets;
-        let datasets = (0..self.plan.datasets.len() as u32).filter(|dataset| datasets >> dataset & 1 == 1);
+        let datasets = self.plan.datasets.indexes().filter(|&dataset| datasets.contains(dataset));
         datasets.map(|dataset| Target { snapshot, bundle, dataset }).collect()
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::dataflow::index::{BundleIx, GroupIx, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, GroupIx, StatementIx, Table};
 use crate::dataflow::plan::{DatasetSpec, Group, Kind, Plan, Statement};
 use crate::dataflow::program::Program;
 use crate::error::ProgramError;
@@ -33,9 +33,9 @@ fn compile(mut program: Program) -> Result<Plan, ProgramError> {
     statements.push(Statement {
         name: "end".into(),
         kind: Kind::End,
-        reads: 0,
-        writes: 0,
-        dataset: 0,
+        reads: DatasetSet::default(),
+        writes: DatasetSet::default(),
+        dataset: DatasetIx::default(),
         group: GroupIx(u32::MAX),
         next: end,
     });
@@ -75,31 +75,28 @@ fn resolve_jumps(statements: &mut Table<StatementIx, Statement>) {
 
 /// Groups the datasets that statements name together.
 fn group(
-    datasets: &mut [DatasetSpec],
+    datasets: &mut Table<DatasetIx, DatasetSpec>,
     statements: &mut Table<StatementIx, Statement>,
 ) -> Table<GroupIx, Group> {
-    let mut sets: Vec<u64> = (0..datasets.len()).map(|index| 1 << index).collect();
-    for used in statements.iter().map(|s| s.reads | s.writes).filter(|&used| used != 0) {
-        let merged = sets.iter().filter(|&&set| set & used != 0).fold(0, |all, set| all | set);
-        sets.retain(|set| set & used == 0);
+    let mut sets: Vec<DatasetSet> = datasets.indexes().map(DatasetSet::of).collect();
+    for used in statements.iter().map(Statement::datasets).filter(|used| !used.is_empty()) {
+        let merged = sets.extract_if(.., |set| set.meets(used)).collect();
         sets.push(merged);
     }
-    sets.sort_unstable_by_key(|set| set.trailing_zeros());
+    sets.sort_unstable_by_key(|set| set.first());
     let mut groups = Table::new();
     let mut first = BundleIx::default();
     for set in sets {
-        for (index, dataset) in datasets.iter_mut().enumerate() {
-            if set >> index & 1 == 1 {
-                dataset.group = groups.end();
-            }
+        for (_, dataset) in datasets.entries_mut().filter(|(index, _)| set.contains(*index)) {
+            dataset.group = groups.end();
         }
-        let partitions = datasets[set.trailing_zeros() as usize].partitions;
+        let partitions = datasets[set.first()].partitions;
         let group = Group { partitions, first, datasets: set, next_relevant: Table::new() };
         first = group.bundle(partitions);
         groups.push(group);
     }
-    for statement in statements.iter_mut().filter(|s| s.reads | s.writes != 0) {
-        statement.group = datasets[statement.dataset as usize].group;
+    for statement in statements.iter_mut().filter(|s| !s.datasets().is_empty()) {
+        statement.group = datasets[statement.dataset].group;
     }
     groups
 }
@@ -132,14 +129,14 @@ fn fingerprint(plan: &Plan, made_from: &str) -> u64 {
     add(env!("CARGO_PKG_VERSION").as_bytes());
     add(plan.name.as_bytes());
     add(made_from.as_bytes());
-    for dataset in &plan.datasets {
+    for dataset in plan.datasets.iter() {
         add(dataset.name.as_bytes());
         add(&dataset.partitions.to_le_bytes());
         add(&[u8::from(dataset.output)]);
     }
     for s in plan.statements.iter() {
         add(s.name.as_bytes());
-        for number in [s.reads, s.writes, u64::from(s.next.0)] {
+        for number in [s.reads.0, s.writes.0, u64::from(s.next.0)] {
             add(&number.to_le_bytes());
         }
         if let Kind::Scatter { routes, .. } = &s.kind {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::dataflow::data::{AnyData, Chunk, Data};
+use crate::dataflow::index::DatasetIx;
 use crate::dataflow::plan::Kind;
 use crate::dataflow::program::Program;
 use crate::dataflow::routes::{Decode, GatherKernel, Gathered, Route, Routes, ScatterKernel, Sent};
@@ -120,7 +121,7 @@ impl<'a, C: Data> Incoming<'a, C> {
 pub struct Scatter<'p, C> {
     program: &'p mut Program,
     name: String,
-    reads: Vec<(u32, u32)>,
+    reads: Vec<(DatasetIx, u32)>,
     route: Route,
     kernel: ScatterKernel,
     holds: std::marker::PhantomData<fn() -> C>,
@@ -164,8 +165,8 @@ impl<'p, C: Data> Scatter<'p, C> {
             unsafe { kernel(reads.views(partitions), writes.views(partitions), incoming) }
         });
         let (reads, writes) = (reads.datasets(), writes.datasets());
-        let count = |list: &[(u32, u32)]| {
-            list.first().and_then(|d| program.datasets.get(d.0 as usize)).map_or(0, |d| d.partitions)
+        let count = |list: &[(DatasetIx, u32)]| {
+            list.first().and_then(|d| program.datasets.get(d.0)).map_or(0, |d| d.partitions)
         };
         let destinations = count(if writes.is_empty() { &reads } else { &writes });
         let routes = match Routes::new(route, count(&sources), destinations) {

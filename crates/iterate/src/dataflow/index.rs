@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut, Index, IndexMut};
+use std::ops::{BitOr, BitOrAssign, Deref, DerefMut, Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +18,11 @@ pub(crate) trait Ix: Copy {
 }
 
 macro_rules! index {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $vis:vis $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub(crate) struct $name(pub u32);
+        $vis struct $name(pub u32);
 
         impl Ix for $name {
             fn of(place: usize) -> Self {
@@ -50,15 +50,19 @@ macro_rules! index {
 
 index!(
     /// Index of a statement of a plan.
-    StatementIx
+    pub(crate) StatementIx
 );
 index!(
     /// Index of a group of datasets.
-    GroupIx
+    pub(crate) GroupIx
 );
 index!(
     /// Index of a bundle, counted over all groups in order.
-    BundleIx
+    pub(crate) BundleIx
+);
+index!(
+    /// Index of a dataset of a program. Public because the traits of lists of datasets are.
+    pub DatasetIx
 );
 
 impl StatementIx {
@@ -70,6 +74,56 @@ impl StatementIx {
     /// Returns the statement before this one in the table: of a gather, its scatter.
     pub fn before(self) -> Self {
         Self(self.0 - 1)
+    }
+}
+
+/// A set of datasets, with one bit for each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DatasetSet(pub u64);
+
+impl DatasetSet {
+    /// Returns the set of one dataset. It is empty for a dataset beyond the maximum number; such a program is refused.
+    pub fn of(dataset: DatasetIx) -> Self {
+        Self(1u64.checked_shl(dataset.0).unwrap_or(0))
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn contains(self, dataset: DatasetIx) -> bool {
+        self.meets(Self::of(dataset))
+    }
+
+    /// Returns whether the sets have a dataset in common.
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Returns the first dataset of a set that is not empty.
+    pub fn first(self) -> DatasetIx {
+        DatasetIx(self.0.trailing_zeros())
+    }
+}
+
+impl BitOr for DatasetSet {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for DatasetSet {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = *self | other;
+    }
+}
+
+impl FromIterator<Self> for DatasetSet {
+    /// Returns the union of sets.
+    fn from_iter<S: IntoIterator<Item = Self>>(sets: S) -> Self {
+        sets.into_iter().fold(Self::default(), Self::bitor)
     }
 }
 
@@ -130,8 +184,12 @@ impl<I: Ix, T> Table<I, T> {
         self.indexes().zip(&mut self.items)
     }
 
+    /// Returns the elements with their indexes, by value.
+    pub fn into_entries(self) -> impl Iterator<Item = (I, T)> {
+        self.indexes().zip(self.items)
+    }
+
     /// Returns the index of the first element that `is` true for.
-    #[cfg(test)]
     pub fn find(&self, is: impl FnMut(&T) -> bool) -> Option<I> {
         self.items.iter().position(is).map(I::of)
     }
@@ -162,6 +220,12 @@ impl<I, T> Deref for Table<I, T> {
 impl<I, T> DerefMut for Table<I, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.items
+    }
+}
+
+impl<I, T> Default for Table<I, T> {
+    fn default() -> Self {
+        Vec::new().into()
     }
 }
 

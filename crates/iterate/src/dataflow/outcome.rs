@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::dataflow::data::{Chunk, Data};
-use crate::dataflow::index::StatementIx;
+use crate::dataflow::index::{DatasetIx, StatementIx, Table};
 use crate::dataflow::plan::Plan;
 use crate::dataflow::views::Dataset;
 use crate::error::JobError;
@@ -28,8 +28,8 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Outcome {
     program: u32,
-    names: Vec<String>,
-    outputs: BTreeMap<(u32, u32), Chunk>,
+    names: Table<DatasetIx, String>,
+    outputs: BTreeMap<(DatasetIx, u32), Chunk>,
     /// By statement: the epoch and the bits of the value in `observed`.
     pub(crate) newest: BTreeMap<StatementIx, (u64, u64)>,
     /// Iterations of outermost loops.
@@ -79,7 +79,7 @@ impl Outcome {
     }
 
     /// Stores a partition of a result. Returns false if it was already stored.
-    pub(crate) fn put(&mut self, dataset: u32, partition: u32, content: Chunk) -> bool {
+    pub(crate) fn put(&mut self, dataset: DatasetIx, partition: u32, content: Chunk) -> bool {
         self.outputs.insert((dataset, partition), content).is_none()
     }
 
@@ -108,7 +108,7 @@ impl Outcome {
     }
 
     fn partition<T: Data>(&self, dataset: Dataset<T>, partition: u32) -> Result<Arc<T>, JobError> {
-        let name = self.names.get(dataset.index as usize).cloned().unwrap_or_default();
+        let name = self.names.get(dataset.index).cloned().unwrap_or_default();
         let wrong = |cause: String| JobError::Result { dataset: name, cause };
         let found = self.outputs.get(&(dataset.index, partition)).filter(|_| dataset.program == self.program);
         let Some(content) = found else {

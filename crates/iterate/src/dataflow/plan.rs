@@ -15,7 +15,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::{AnyData, DataError};
-use crate::dataflow::index::{BundleIx, GroupIx, Ix, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, GroupIx, Ix, StatementIx, Table};
 use crate::dataflow::routes::{Decode, GatherKernel, Routes, ScatterKernel};
 use crate::dataflow::views::Partitions;
 use crate::error::{Cause, KernelResult};
@@ -51,14 +51,20 @@ pub(crate) struct DatasetSpec {
 pub(crate) struct Statement {
     pub name: String,
     pub kind: Kind,
-    /// Sets of datasets, with one bit per dataset.
-    pub reads: u64,
-    pub writes: u64,
+    pub reads: DatasetSet,
+    pub writes: DatasetSet,
     /// One of these datasets, which determines the group.
-    pub dataset: u32,
+    pub dataset: DatasetIx,
     pub group: GroupIx,
     /// The next statement, unless a false signal chooses another.
     pub next: StatementIx,
+}
+
+impl Statement {
+    /// Returns the datasets that the statement reads or writes.
+    pub fn datasets(&self) -> DatasetSet {
+        self.reads | self.writes
+    }
 }
 
 pub(crate) enum Kind {
@@ -91,8 +97,7 @@ pub(crate) enum Kind {
 pub(crate) struct Group {
     pub partitions: u32,
     pub first: BundleIx,
-    /// The datasets, with one bit each.
-    pub datasets: u64,
+    pub datasets: DatasetSet,
     /// By statement: the first statement from there on that concerns the group (its own, a signal, or the end).
     pub next_relevant: Table<StatementIx, StatementIx>,
 }
@@ -108,7 +113,7 @@ impl Group {
 pub struct Plan {
     pub(crate) program: u32,
     pub(crate) name: String,
-    pub(crate) datasets: Vec<DatasetSpec>,
+    pub(crate) datasets: Table<DatasetIx, DatasetSpec>,
     pub(crate) statements: Table<StatementIx, Statement>,
     pub(crate) groups: Table<GroupIx, Group>,
     pub(crate) bundle_count: usize,
@@ -143,10 +148,10 @@ impl Plan {
     }
 
     /// Returns the datasets of a group that snapshots contain: all that some stage writes.
-    pub(crate) fn saved_datasets(&self, group: GroupIx) -> impl Iterator<Item = u32> {
+    pub(crate) fn saved_datasets(&self, group: GroupIx) -> impl Iterator<Item = DatasetIx> {
         let here = self.groups[group].datasets;
-        let datasets = (0..).zip(&self.datasets);
-        datasets.filter(move |&(at, spec)| here >> at & 1 == 1 && !spec.constant).map(|(at, _)| at)
+        let datasets = self.datasets.entries();
+        datasets.filter(move |&(at, spec)| here.contains(at) && !spec.constant).map(|(at, _)| at)
     }
 
     /// Returns the bundles that compute signals.

@@ -41,7 +41,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::dataflow::data::{AnyData, Data, DataError};
-use crate::dataflow::index::{GroupIx, StatementIx, Table};
+use crate::dataflow::index::{DatasetIx, DatasetSet, GroupIx, StatementIx, Table};
 use crate::dataflow::plan::{DatasetSpec, Kind, Statement};
 use crate::dataflow::views::{Dataset, Reads, Writes};
 use crate::error::{Cause, KernelResult, ProgramError};
@@ -54,7 +54,7 @@ pub struct Program {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) made_from: String,
-    pub(crate) datasets: Vec<DatasetSpec>,
+    pub(crate) datasets: Table<DatasetIx, DatasetSpec>,
     pub(crate) statements: Table<StatementIx, Statement>,
     /// Starts of the open loops and the signals that exit them, innermost last.
     loops: Vec<(StatementIx, Vec<StatementIx>)>,
@@ -70,7 +70,7 @@ impl Program {
             id: PROGRAMS.fetch_add(1, Ordering::Relaxed),
             name: name.into(),
             made_from: String::new(),
-            datasets: Vec::new(),
+            datasets: Table::new(),
             statements: Table::new(),
             loops: Vec::new(),
             error: None,
@@ -103,7 +103,6 @@ impl Program {
         load: impl Fn(u32) -> Result<T, Cause> + Send + Sync + 'static,
         check: impl Fn(u32, &T) -> Result<(), DataError> + Send + Sync + 'static,
     ) -> Dataset<T> {
-        let index = self.datasets.len() as u32;
         let name = name.into();
         if partitions == 0 {
             self.fail(ProgramError::NoPartitions { dataset: name.clone() });
@@ -111,7 +110,7 @@ impl Program {
         if self.datasets.len() == MAX_DATASETS {
             self.fail(ProgramError::TooManyDatasets { dataset: name.clone(), limit: MAX_DATASETS });
         }
-        self.datasets.push(DatasetSpec {
+        let index = self.datasets.push(DatasetSpec {
             name,
             partitions,
             load: Box::new(move |index| load(index).map(|value| Box::new(value) as Box<dyn AnyData>)),
@@ -129,7 +128,7 @@ impl Program {
 
     /// Marks a dataset as output: [`Outcome`](crate::Outcome) holds it when the program has ended.
     pub fn output<T>(&mut self, dataset: Dataset<T>) {
-        match self.datasets.get_mut(dataset.index as usize) {
+        match self.datasets.get_mut(dataset.index) {
             Some(spec) if dataset.program == self.id => spec.output = true,
             _ => self.fail(ProgramError::ForeignDataset { stage: "output".into() }),
         }
@@ -268,7 +267,7 @@ impl Program {
 
     pub(crate) fn require_single<T>(&mut self, stage: &str, on: Dataset<T>) {
         if on.partitions != 1 {
-            let dataset = self.datasets.get(on.index as usize).map_or(String::new(), |d| d.name.clone());
+            let dataset = self.datasets.get(on.index).map_or(String::new(), |d| d.name.clone());
             self.fail(ProgramError::NotSingle { stage: stage.into(), dataset, partitions: on.partitions });
         }
     }
@@ -277,29 +276,28 @@ impl Program {
     pub(crate) fn stage(
         &mut self,
         name: String,
-        reads: &[(u32, u32)],
-        writes: &[(u32, u32)],
+        reads: &[(DatasetIx, u32)],
+        writes: &[(DatasetIx, u32)],
         kind: Kind,
     ) -> StatementIx {
-        let mut masks = [0u64; 2];
-        let mut first: Option<u32> = None;
+        let mut sets = [DatasetSet::default(); 2];
+        let mut first: Option<DatasetIx> = None;
         for (list, &(index, program)) in reads.iter().map(|d| (0, d)).chain(writes.iter().map(|d| (1, d))) {
-            let Some(spec) = self.datasets.get(index as usize).filter(|_| program == self.id) else {
+            let Some(spec) = self.datasets.get(index).filter(|_| program == self.id) else {
                 self.fail(ProgramError::ForeignDataset { stage: name });
                 return self.push(String::new(), Kind::Jump);
             };
-            let bit = 1u64.checked_shl(index).unwrap_or(0);
-            if masks[1] & bit != 0 || (list == 1 && masks[0] & bit != 0) {
+            if sets[1].contains(index) || (list == 1 && sets[0].contains(index)) {
                 let dataset = spec.name.clone();
                 self.fail(ProgramError::NamedTwice { stage: name.clone(), dataset });
-            } else if let Some(other) = first.map(|first| &self.datasets[first as usize])
+            } else if let Some(other) = first.map(|first| &self.datasets[first])
                 && other.partitions != spec.partitions
             {
                 let (left, right) = (other.name.clone(), spec.name.clone());
                 let partitions = [other.partitions, spec.partitions];
                 self.fail(ProgramError::Partitionings { stage: name.clone(), left, right, partitions });
             }
-            masks[list] |= bit;
+            sets[list] |= DatasetSet::of(index);
             first = first.or(Some(index));
         }
         let Some(first) = first else {
@@ -307,17 +305,18 @@ impl Program {
             return self.push(String::new(), Kind::Jump);
         };
         for &(index, _) in writes {
-            self.datasets[index as usize].constant = false;
+            self.datasets[index].constant = false;
         }
         let at = self.push(name, kind);
         let statement = &mut self.statements[at];
-        (statement.reads, statement.writes, statement.dataset) = (masks[0], masks[1], first);
+        (statement.reads, statement.writes, statement.dataset) = (sets[0], sets[1], first);
         at
     }
 
     fn push(&mut self, name: String, kind: Kind) -> StatementIx {
         let (group, next) = (GroupIx::default(), self.statements.end().after());
-        self.statements.push(Statement { name, kind, reads: 0, writes: 0, dataset: 0, group, next })
+        let (none, dataset) = (DatasetSet::default(), DatasetIx::default());
+        self.statements.push(Statement { name, kind, reads: none, writes: none, dataset, group, next })
     }
 
     pub(crate) fn fail(&mut self, error: ProgramError) {
@@ -340,7 +339,7 @@ mod tests {
         let decode = |numbers: &[u64]| {
             let mut bytes = Vec::new();
             numbers.to_vec().encode(&mut bytes);
-            (program.datasets[0].decode)(1, &bytes).map(|_| ()).map_err(|error| error.to_string())
+            (program.datasets[DatasetIx(0)].decode)(1, &bytes).map(|_| ()).map_err(|error| error.to_string())
         };
         assert_eq!(decode(&[1, 2, 3]), Ok(()));
         assert_eq!(decode(&[1, 2]), Err("partition 1 has 2 numbers".to_string()));

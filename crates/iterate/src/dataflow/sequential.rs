@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use crate::dataflow::data::{AnyData, Chunk};
+use crate::dataflow::data::Chunk;
 use crate::dataflow::index::{GroupIx, StatementIx, Table};
 use crate::dataflow::load::load_bundle;
 use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::{Kind, Plan};
 use crate::dataflow::routes::{Gathered, Sent};
-use crate::dataflow::views::Partitions;
+use crate::dataflow::views::{Partitions, States};
 use crate::error::{Cause, JobError};
 
 /// Runs a plan on this thread. `signals` limits the number of signals passed.
@@ -44,13 +44,10 @@ pub fn run_sequentially(plan: Arc<Plan>, signals: u64) -> Result<Outcome, JobErr
     Ok(job.finish())
 }
 
-/// The content of a partition.
-type Content = Option<Box<dyn AnyData>>;
-
 struct Job<'a> {
     plan: &'a Plan,
     /// By group and index.
-    states: Table<GroupIx, Vec<Vec<Content>>>,
+    states: Table<GroupIx, Vec<States>>,
     /// Chunks for the next gather, by destination and place.
     chunks: Vec<Vec<Option<Chunk>>>,
     outcome: Outcome,
@@ -70,7 +67,7 @@ impl<'a> Job<'a> {
     }
 
     fn partitions(&mut self, group: GroupIx, index: u32) -> Partitions {
-        Partitions(self.states[group][index as usize].as_mut_ptr())
+        Partitions::of(&mut self.states[group][index as usize])
     }
 
     fn stage(&mut self, name: &str, group: GroupIx, kind: &Kind) -> Result<(), JobError> {
@@ -119,10 +116,10 @@ impl<'a> Job<'a> {
     }
 
     fn finish(mut self) -> Outcome {
-        for (dataset, spec) in self.plan.datasets.iter().enumerate().filter(|(_, spec)| spec.output) {
-            for (index, bundle) in self.states[spec.group].iter_mut().enumerate() {
+        for (dataset, spec) in self.plan.datasets.entries().filter(|(_, spec)| spec.output) {
+            for (index, bundle) in (0..).zip(&mut self.states[spec.group]) {
                 if let Some(state) = bundle[dataset].take() {
-                    self.outcome.put(dataset as u32, index as u32, Chunk::Typed(Arc::from(state)));
+                    self.outcome.put(dataset, index, Chunk::Typed(Arc::from(state)));
                 }
             }
         }

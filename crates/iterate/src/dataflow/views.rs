@@ -9,12 +9,13 @@ use std::any::Any;
 use std::marker::PhantomData;
 
 use crate::dataflow::data::{AnyData, Data};
+use crate::dataflow::index::{DatasetIx, Ix, Table};
 
 /// A handle to a dataset of a program, divided into partitions that hold a `T` each.
 ///
 /// A dataset is only valid in the program that created it.
 pub struct Dataset<T> {
-    pub(crate) index: u32,
+    pub(crate) index: DatasetIx,
     pub(crate) partitions: u32,
     /// The program that created the dataset: using the index in another program would be unsound.
     pub(crate) program: u32,
@@ -42,27 +43,33 @@ impl<T> std::fmt::Debug for Dataset<T> {
     }
 }
 
-/// A pointer to the partitions of one index, by dataset, from which views are made. `None` if a dataset has no
-/// partition there.
+/// The partitions of one index, by dataset. `None` if a dataset has no partition there, or it is not loaded.
+pub(crate) type States = Table<DatasetIx, Option<Box<dyn AnyData>>>;
+
+/// A pointer to the [`States`] of one index, from which views are made.
 #[derive(Clone, Copy)]
-pub struct Partitions(pub(crate) *mut Option<Box<dyn AnyData>>);
+pub struct Partitions(*mut Option<Box<dyn AnyData>>);
 
 impl Partitions {
+    pub(crate) fn of(states: &mut States) -> Self {
+        Self(states.as_mut_ptr())
+    }
+
     /// # Safety
     /// The dataset's partition must be present and of type `T`, with no mutable view of it.
-    unsafe fn read<'a, T: Data>(self, dataset: u32) -> &'a T {
+    unsafe fn read<'a, T: Data>(self, dataset: DatasetIx) -> &'a T {
         unsafe { &*self.pointer(dataset) }
     }
 
     /// # Safety
     /// As for [`Partitions::read`], and there must be no other view of the partition.
-    unsafe fn write<'a, T: Data>(self, dataset: u32) -> &'a mut T {
+    unsafe fn write<'a, T: Data>(self, dataset: DatasetIx) -> &'a mut T {
         unsafe { &mut *self.pointer(dataset) }
     }
 
-    unsafe fn pointer<T: Data>(self, dataset: u32) -> *mut T {
+    unsafe fn pointer<T: Data>(self, dataset: DatasetIx) -> *mut T {
         unsafe {
-            let state = &mut *self.0.add(dataset as usize);
+            let state = &mut *self.0.add(dataset.place());
             let state: *mut dyn AnyData = &mut **state.as_mut().unwrap_unchecked();
             debug_assert!((&*state as &dyn Any).is::<T>(), "dataset {dataset} has another type");
             state.cast()
@@ -76,7 +83,7 @@ pub trait Reads: Copy + Send + Sync + 'static {
     type Views<'a>;
     /// Indexes of the datasets, with the program that made them.
     #[doc(hidden)]
-    fn datasets(&self) -> Vec<(u32, u32)>;
+    fn datasets(&self) -> Vec<(DatasetIx, u32)>;
     #[doc(hidden)]
     /// # Safety
     /// See [`Partitions::read`].
@@ -89,7 +96,7 @@ pub trait Writes: Copy + Send + Sync + 'static {
     type Views<'a>;
     /// Indexes of the datasets, with the program that made them.
     #[doc(hidden)]
-    fn datasets(&self) -> Vec<(u32, u32)>;
+    fn datasets(&self) -> Vec<(DatasetIx, u32)>;
     #[doc(hidden)]
     /// # Safety
     /// See [`Partitions::write`].
@@ -101,7 +108,7 @@ macro_rules! single {
         impl<T: Data> $list for Dataset<T> {
             type Views<'a> = $($view)+ T;
 
-            fn datasets(&self) -> Vec<(u32, u32)> {
+            fn datasets(&self) -> Vec<(DatasetIx, u32)> {
                 vec![(self.index, self.program)]
             }
 
@@ -113,7 +120,7 @@ macro_rules! single {
         impl $list for () {
             type Views<'a> = ();
 
-            fn datasets(&self) -> Vec<(u32, u32)> {
+            fn datasets(&self) -> Vec<(DatasetIx, u32)> {
                 Vec::new()
             }
 
@@ -131,7 +138,7 @@ macro_rules! arrays {
         impl<T: Data, const N: usize> $list for [Option<Dataset<T>>; N] {
             type Views<'a> = [Option<$($view)+ T>; N];
 
-            fn datasets(&self) -> Vec<(u32, u32)> {
+            fn datasets(&self) -> Vec<(DatasetIx, u32)> {
                 self.iter().flatten().map(|dataset| (dataset.index, dataset.program)).collect()
             }
 
@@ -151,7 +158,7 @@ macro_rules! tuples {
             type Views<'a> = ($($name::Views<'a>,)+);
 
             #[allow(non_snake_case)]
-            fn datasets(&self) -> Vec<(u32, u32)> {
+            fn datasets(&self) -> Vec<(DatasetIx, u32)> {
                 let ($($name,)+) = self;
                 [$($name.datasets()),+].concat()
             }

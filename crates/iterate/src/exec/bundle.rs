@@ -11,11 +11,11 @@
 
 use std::cmp::Ordering;
 
-use crate::dataflow::data::{AnyData, Chunk};
-use crate::dataflow::index::{BundleIx, GroupIx, StatementIx};
+use crate::dataflow::data::Chunk;
+use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, GroupIx, StatementIx, Table};
 use crate::dataflow::plan::{Instance, Kind, Plan, Statement};
 use crate::dataflow::routes::{Gathered, Routes, Sent};
-use crate::dataflow::views::Partitions;
+use crate::dataflow::views::{Partitions, States};
 use crate::error::{Cause, JobError};
 use crate::protocol::limits::MAX_DEFERRED;
 use crate::protocol::records::{Arrival, Part, Signal};
@@ -100,8 +100,8 @@ pub(crate) struct Bundle {
     pub position: Instance,
     /// Deferred gathers, which are independent of each other, and the datasets that they read and write.
     pub deferred: Vec<Instance>,
-    pub deferred_reads: u64,
-    pub deferred_writes: u64,
+    pub deferred_reads: DatasetSet,
+    pub deferred_writes: DatasetSet,
     /// Statements of the gathers that ran in this epoch.
     pub gathered: Vec<StatementIx>,
     pub iteration: u64,
@@ -109,11 +109,11 @@ pub(crate) struct Bundle {
     pub since_snapshot: u32,
     /// Datasets written since the last snapshot; and those written before it, by the epoch of the snapshot that
     /// contains them.
-    pub written: u64,
-    pub written_before: Vec<(u64, u64)>,
-    /// By dataset: its latest saved content.
-    pub saved: Vec<Option<Part>>,
-    pub states: Vec<Option<Box<dyn AnyData>>>,
+    pub written: DatasetSet,
+    pub written_before: Vec<(u64, DatasetSet)>,
+    /// The latest saved content of each dataset.
+    pub saved: Table<DatasetIx, Option<Part>>,
+    pub states: States,
     pub gathers: Vec<PendingGather>,
     /// Epoch that each worker has passed; only if this bundle computes a signal.
     pub passed: Vec<(u32, u64)>,
@@ -139,14 +139,14 @@ impl Bundle {
                 statement: plan.groups[group].next_relevant[StatementIx::default()],
             },
             deferred: Vec::new(),
-            deferred_reads: 0,
-            deferred_writes: 0,
+            deferred_reads: DatasetSet::default(),
+            deferred_writes: DatasetSet::default(),
             gathered: Vec::new(),
             iteration: 0,
             since_snapshot: 0,
-            written: 0,
+            written: DatasetSet::default(),
             written_before: Vec::new(),
-            saved: vec![None; plan.datasets.len()],
+            saved: Table::filled(plan.datasets.len(), None),
             states: plan.datasets.iter().map(|_| None).collect(),
             gathers: Vec::new(),
             passed: Vec::new(),
@@ -265,9 +265,8 @@ impl Bundle {
             }
             let at = self.position.statement;
             let statement = &plan.statements[at];
-            if statement.writes & (self.deferred_reads | self.deferred_writes)
-                | statement.reads & self.deferred_writes
-                != 0
+            if statement.writes.meets(self.deferred_reads | self.deferred_writes)
+                || statement.reads.meets(self.deferred_writes)
             {
                 return Ok(Turn::Chunks);
             }
@@ -312,7 +311,7 @@ impl Bundle {
             Kind::Gather { .. } => {}
             Kind::Observe(kernel) => {
                 self.running = at;
-                let value = kernel(Partitions(self.states.as_mut_ptr()));
+                let value = kernel(Partitions::of(&mut self.states));
                 host.observe(at, self.position.epoch, value);
             }
             Kind::Signal { .. } => return self.pass(plan, host, at, statement),
@@ -338,7 +337,7 @@ impl Bundle {
         self.running = at;
         self.tasks += 1;
         host.before(self.ix, at);
-        let done = kernel(Partitions(self.states.as_mut_ptr()));
+        let done = kernel(Partitions::of(&mut self.states));
         host.after(self.ix, at, self.iteration, || self.touched_bytes(plan, at));
         done.map_err(|cause| self.failure(plan, at, cause.to_string()))
     }
@@ -362,9 +361,8 @@ impl Bundle {
 
     /// Returns the size of the partitions that a stage reads and writes.
     fn touched_bytes(&self, plan: &Plan, statement: StatementIx) -> u64 {
-        let statement = &plan.statements[statement];
-        let used = statement.reads | statement.writes;
-        let states = self.states.iter().enumerate().filter(|(dataset, _)| used >> dataset & 1 == 1);
+        let used = plan.statements[statement].datasets();
+        let states = self.states.entries().filter(|&(dataset, _)| used.contains(dataset));
         states.filter_map(|(_, state)| state.as_ref()).map(|state| state.size_any()).sum()
     }
 
@@ -386,8 +384,11 @@ impl Bundle {
             }
         }
         let held = self.deferred.iter().map(|i| &plan.statements[i.statement]);
-        (self.deferred_reads, self.deferred_writes) =
-            held.fold((0, 0), |h, s| (h.0 | s.reads, h.1 | s.writes));
+        (self.deferred_reads, self.deferred_writes) = Default::default();
+        for statement in held {
+            self.deferred_reads |= statement.reads;
+            self.deferred_writes |= statement.writes;
+        }
         Ok(())
     }
 
@@ -409,7 +410,7 @@ impl Bundle {
                     return Ok(Some(Turn::Window));
                 }
                 self.running = at;
-                let value = kernel(Partitions(self.states.as_mut_ptr()));
+                let value = kernel(Partitions::of(&mut self.states));
                 let snapshot = *iteration && host.wants_snapshot(self.since_snapshot);
                 let signal = Signal { value, snapshot };
                 host.publish(epoch, signal);
@@ -440,26 +441,24 @@ impl Bundle {
         let is_later = |epoch: u64| snapshot.is_none_or(|snapshot| epoch > snapshot);
         let written = self.written_before.iter().filter(|(epoch, _)| is_later(*epoch)).map(|(_, set)| *set);
         let saved = self.saved.iter().flatten().filter(|part| is_later(part.epoch));
-        let changed =
-            written.chain(saved.map(|part| 1 << part.dataset)).fold(self.written, |all, set| all | set);
+        let changed = self.written
+            | written.chain(saved.map(|part| DatasetSet::of(part.dataset))).collect::<DatasetSet>();
         let states = std::mem::take(&mut self.states);
         let fresh = Self::new(plan, self.ix);
         *self = fresh;
-        for (dataset, state) in states.into_iter().enumerate() {
-            if changed >> dataset & 1 == 0 {
-                self.states[dataset] = state;
-            }
+        for (dataset, state) in states.into_entries().filter(|&(dataset, _)| !changed.contains(dataset)) {
+            self.states[dataset] = state;
         }
     }
 
     /// Records that a snapshot of the current epoch covers this bundle, and returns the datasets that must be
     /// written for it, with their content. Datasets that no stage writes are never part of a snapshot.
-    pub fn mark_saved(&mut self, plan: &Plan) -> Vec<(u32, Vec<u8>)> {
+    pub fn mark_saved(&mut self, plan: &Plan) -> Vec<(DatasetIx, Vec<u8>)> {
         let epoch = self.position.epoch;
         let mut anew = Vec::new();
         for dataset in plan.saved_datasets(self.group) {
-            let (saved, state) = (&mut self.saved[dataset as usize], &self.states[dataset as usize]);
-            let changed = self.written >> dataset & 1 == 1 || saved.is_none();
+            let (saved, state) = (&mut self.saved[dataset], &self.states[dataset]);
+            let changed = self.written.contains(dataset) || saved.is_none();
             if let (true, Some(state)) = (changed, state) {
                 let mut content = Vec::with_capacity(state.size_any() as usize + 16);
                 state.encode_any(&mut content);
@@ -472,12 +471,12 @@ impl Bundle {
             let (_, oldest) = self.written_before.remove(0);
             self.written_before[0].1 |= oldest;
         }
-        self.written = 0;
+        self.written = DatasetSet::default();
         anew
     }
 
     pub fn set_saved(&mut self, parts: &[Part]) {
-        parts.iter().for_each(|part| self.saved[part.dataset as usize] = Some(*part));
+        parts.iter().for_each(|part| self.saved[part.dataset] = Some(*part));
     }
 
     /// Describes the state of the bundle, to diagnose a stalled job.

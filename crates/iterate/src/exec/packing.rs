@@ -22,8 +22,9 @@ impl Packed {
                 .filter(|(_, (received, _))| **received);
             chunks.extend(received.map(|(place, (_, chunk))| (pending.instance, place as u32, chunk)));
         }
-        let states = (0..)
-            .zip(bundle.states)
+        let states = bundle
+            .states
+            .into_entries()
             .filter_map(|(dataset, state)| state.map(|state| (dataset, Chunk::encoded(&*state))));
         Self {
             bundle: bundle.ix,
@@ -52,7 +53,7 @@ impl Packed {
         let mut bundle = Bundle::new(plan, self.bundle);
         let index = bundle.index;
         for (dataset, content) in self.states {
-            let spec = &plan.datasets[dataset as usize];
+            let spec = &plan.datasets[dataset];
             let mut bytes = Vec::new();
             content.encode(&mut bytes);
             let state = (spec.decode)(index, &bytes).map_err(|error| JobError::Load {
@@ -60,7 +61,7 @@ impl Packed {
                 partition: index,
                 cause: format!("cannot decode it after migration: {error}"),
             })?;
-            bundle.states[dataset as usize] = Some(state);
+            bundle.states[dataset] = Some(state);
         }
         bundle.position = self.position;
         bundle.gathered = self.gathered;

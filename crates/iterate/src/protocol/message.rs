@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::index::{BundleIx, StatementIx};
+use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, StatementIx};
 use crate::dataflow::plan::Instance;
 use crate::error::JobError;
 use crate::protocol::records::{Arrival, Entry, JobState, Part, Report, Saved, Signal, TraceBatch};
@@ -81,7 +81,7 @@ pub(crate) enum Message {
     Ended { bundle: BundleIx },
     /// Worker to controller: a partition of a result.
     #[serde(skip)]
-    Output { dataset: u32, partition: u32, content: Chunk },
+    Output { dataset: DatasetIx, partition: u32, content: Chunk },
     /// Worker to controller: all results were sent. This is the last message.
     Finished(Box<Report>),
     /// Worker to controller: another worker is unreachable.
@@ -100,15 +100,15 @@ pub(crate) struct Packed {
     pub gathered: Vec<StatementIx>,
     pub iteration: u64,
     pub since_snapshot: u32,
-    pub written: u64,
-    pub written_before: Vec<(u64, u64)>,
+    pub written: DatasetSet,
+    pub written_before: Vec<(u64, DatasetSet)>,
     pub saved: Vec<Part>,
     pub passed: Vec<(u32, u64)>,
     pub tasks: u64,
     /// Chunks received for gathers that have not run: instance, place of the source, chunk.
     pub chunks: Vec<(Instance, u32, Option<Chunk>)>,
     /// Content by dataset.
-    pub states: Vec<(u32, Chunk)>,
+    pub states: Vec<(DatasetIx, Chunk)>,
     /// Signals that the receiver may not have.
     pub signals: Vec<(u64, Signal)>,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::index::{BundleIx, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, DatasetIx, StatementIx, Table};
 use crate::dataflow::plan::Instance;
 
 /// An entry of the partition map: the worker that holds a bundle, and the number of moves that led there.
@@ -55,7 +55,7 @@ pub(crate) struct Manifest {
 /// The content of one partition in the snapshot store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
-    pub dataset: u32,
+    pub dataset: DatasetIx,
     /// Epoch of the snapshot that wrote it; it has not changed since.
     pub epoch: u64,
     pub bytes: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    pub fn new(dataset: u32, epoch: u64, content: &[u8]) -> Self {
+    pub fn new(dataset: DatasetIx, epoch: u64, content: &[u8]) -> Self {
         Self { dataset, epoch, bytes: content.len() as u64, checksum: crc32fast::hash(content) }
     }
 

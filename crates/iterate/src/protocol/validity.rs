@@ -4,7 +4,7 @@
 //! its messages that is used as an index is compared with the plan first, and a bundle must hold the partitions
 //! that kernels will access. A peer that sends an invalid message is treated as lost.
 
-use crate::dataflow::index::{BundleIx, GroupIx, StatementIx};
+use crate::dataflow::index::{BundleIx, DatasetSet, GroupIx, StatementIx};
 use crate::dataflow::plan::{Instance, Kind, Plan};
 use crate::protocol::limits::{MAX_DEFERRED, MAX_EPOCH, MAX_LEAD};
 use crate::protocol::message::{Message, Packed, Peer};
@@ -98,8 +98,8 @@ impl Message {
             Self::Report(report) | Self::Finished(report) => report.check(plan, from),
             Self::Trace(batch) => batch.check(plan),
             Self::Output { dataset, partition, .. } => {
-                below("dataset", *dataset, plan.datasets.len())?;
-                let spec = &plan.datasets[*dataset as usize];
+                below("dataset", dataset.0, plan.datasets.len())?;
+                let spec = &plan.datasets[*dataset];
                 if !spec.output {
                     return Err(format!("dataset {dataset} is not an output"));
                 }
@@ -153,9 +153,10 @@ impl Packed {
         }
         // Kernels access partitions unchecked.
         let datasets = plan.groups[group].datasets;
-        let present = self.states.iter().try_fold(0u64, |all, &(dataset, _)| {
-            below("dataset", dataset, plan.datasets.len()).map(|()| all | 1 << dataset)
-        })?;
+        for &(dataset, _) in &self.states {
+            below("dataset", dataset.0, plan.datasets.len())?;
+        }
+        let present: DatasetSet = self.states.iter().map(|&(dataset, _)| DatasetSet::of(dataset)).collect();
         if present != datasets {
             return Err(format!("bundle {} does not have the partitions of its group", self.bundle));
         }
@@ -164,7 +165,7 @@ impl Packed {
         }
         self.deferred.iter().try_for_each(|&instance| gather(plan, group, instance))?;
         for part in &self.saved {
-            below("dataset", part.dataset, plan.datasets.len())?;
+            below("dataset", part.dataset.0, plan.datasets.len())?;
         }
         for &(instance, place, _) in &self.chunks {
             gather(plan, group, instance)?;
@@ -229,6 +230,7 @@ mod tests {
     use super::*;
     use crate::Program;
     use crate::dataflow::data::Chunk;
+    use crate::dataflow::index::{DatasetIx, Ix};
     use crate::error::JobError;
     use crate::exec::bundle::Bundle;
     use crate::protocol::records::{Entry, JobState, Saved, Signal};
@@ -252,7 +254,7 @@ mod tests {
 
     fn packed(plan: &Plan) -> Packed {
         let mut bundle = Bundle::new(plan, BundleIx(0));
-        for dataset in [0, 1] {
+        for dataset in DatasetIx::first(2) {
             bundle.states[dataset] = Some(crate::dataflow::load::load_partition(plan, dataset, 0).unwrap());
         }
         Packed::pack(bundle, 1, Vec::new())
@@ -298,7 +300,7 @@ mod tests {
 
         let output = |dataset, partition| {
             let content = Chunk::Encoded(vec![0; 8].into());
-            Message::Output { dataset, partition, content }
+            Message::Output { dataset: DatasetIx(dataset), partition, content }
         };
         check(output(far, 0), worker, "dataset 4000000000 is out of range");
         check(output(0, 2), worker, "partition 2 is out of range; there are 2");
@@ -330,12 +332,12 @@ mod tests {
         assert_eq!(Message::Install(packed(&plan).into()).check(&plan, Peer::Worker(0)), Ok(()));
         check(&|packed| packed.bundle = BundleIx(99), "bundle 99 is out of range");
         check(&|packed| packed.states.truncate(1), "does not have the partitions of its group");
-        check(&|packed| packed.states[0].0 = 2, "does not have the partitions of its group");
-        check(&|packed| packed.states[0].0 = 4_000_000_000, "dataset 4000000000 is out of range");
+        check(&|packed| packed.states[0].0 = DatasetIx(2), "does not have the partitions of its group");
+        check(&|packed| packed.states[0].0 = DatasetIx(4_000_000_000), "dataset 4000000000 is out of range");
         check(&|packed| packed.position.statement = StatementIx(700), "statement 700 is out of range");
         // The scatter of another group.
         check(&|packed| packed.position.statement = gather(&plan).before(), "is not one of the bundle");
-        check(&|packed| packed.saved.push(Part::new(64, 0, b"")), "dataset 64 is out of range");
+        check(&|packed| packed.saved.push(Part::new(DatasetIx(64), 0, b"")), "dataset 64 is out of range");
         let deferred = |statement| Instance { epoch: 0, statement };
         check(&|packed| packed.deferred.push(deferred(gather(&plan).before())), "is not a gather");
         check(&|packed| packed.deferred = vec![deferred(gather(&plan)); 9], "9 deferred gathers");

@@ -1,9 +1,10 @@
 //! Names of a job's folder and objects in the snapshot store.
 
+use crate::dataflow::index::DatasetIx;
 use crate::dataflow::plan::Plan;
 
 /// Returns the name of a partition's object in the snapshot store.
-pub(crate) fn object(plan: &Plan, dataset: u32, partition: u32, epoch: u64) -> String {
+pub(crate) fn object(plan: &Plan, dataset: DatasetIx, partition: u32, epoch: u64) -> String {
     format!("{}/{dataset}-{partition}-{epoch:020}", parts_folder(plan))
 }
 

@@ -85,7 +85,7 @@ fn decode_line(plan: &Plan, line: &[u8]) -> Result<Result<Manifest, u32>, String
 pub(crate) mod tests {
     use super::*;
     use crate::Program;
-    use crate::dataflow::index::{StatementIx, Table};
+    use crate::dataflow::index::{DatasetIx, StatementIx, Table};
     use crate::dataflow::plan::{Instance, Kind};
     use crate::protocol::records::Part;
 
@@ -159,7 +159,7 @@ pub(crate) mod tests {
         check(|manifest| manifest.saved = Table::new(), "it has 0 bundles of");
         check(|manifest| manifest.saved.iter_mut().for_each(Vec::clear), "are not those of the program");
         let dataset = |manifest: &mut Manifest| {
-            manifest.saved.iter_mut().flatten().for_each(|part| part.dataset = 4_000_000_000);
+            manifest.saved.iter_mut().flatten().for_each(|part| part.dataset = DatasetIx(4_000_000_000));
         };
         check(dataset, "are not those of the program");
         let later = |manifest: &mut Manifest| {

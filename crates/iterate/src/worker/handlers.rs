@@ -297,8 +297,8 @@ impl Worker {
         for bundle in resident {
             let mut guard = self.slot(bundle).bundle();
             let Some(bundle) = guard.as_mut() else { continue };
-            for (dataset, spec) in (0..).zip(&self.plan.datasets).filter(|(_, spec)| spec.output) {
-                let state = &mut bundle.states[dataset as usize];
+            for (dataset, spec) in self.plan.datasets.entries().filter(|(_, spec)| spec.output) {
+                let state = &mut bundle.states[dataset];
                 let content = match state {
                     Some(_) if alone => state.take().map(|state| Chunk::Typed(Arc::from(state))),
                     Some(state) => Some(Chunk::encoded(&**state)),

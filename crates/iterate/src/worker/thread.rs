@@ -293,8 +293,8 @@ impl Worker {
     /// Loads a bundle's missing partitions from the snapshot that the job resumed from, or else with the program's
     /// loaders. Returns false, and tells the controller, if the snapshot is damaged.
     pub fn load(&self, bundle: &mut Bundle) -> Result<bool, JobError> {
-        for dataset in 0..self.plan.datasets.len() {
-            let here = self.plan.groups[bundle.group].datasets >> dataset & 1 == 1;
+        for dataset in self.plan.datasets.indexes() {
+            let here = self.plan.groups[bundle.group].datasets.contains(dataset);
             if !here || bundle.states[dataset].is_some() {
                 continue;
             }
@@ -319,7 +319,7 @@ impl Worker {
     fn load_part(&self, store: &dyn Store, partition: u32, part: &Part) -> Result<LoadedPart, JobError> {
         let name = object(&self.plan, part.dataset, partition, part.epoch);
         let Some(bytes) = store.load(&name)? else { return Ok(Err(format!("{name} is missing"))) };
-        let decode = &self.plan.datasets[part.dataset as usize].decode;
+        let decode = &self.plan.datasets[part.dataset].decode;
         let verified = part.verify(&bytes).map_err(|cause| format!("{name} is damaged: {cause}"));
         Ok(verified
             .and_then(|()| decode(partition, &bytes).map_err(|e| format!("{name} cannot be decoded: {e}"))))
