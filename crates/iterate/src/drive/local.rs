@@ -1,6 +1,5 @@
 //! A job within this process: one worker with several threads, and the controller on the caller's thread.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, Thread};
 use std::time::{Duration, Instant};
@@ -8,8 +7,7 @@ use std::time::{Duration, Instant};
 use crate::control::controller::Controller;
 use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::Plan;
-use crate::drive::commit::commit;
-use crate::drive::job_control::{JobControl, RequestedState};
+use crate::drive::driver::{JobDriver, POLL_INTERVAL, REPORT_INTERVAL, Transport};
 use crate::drive::options::RunOptions;
 use crate::error::JobError;
 use crate::protocol::message::{Envelope, Peer};
@@ -20,12 +18,6 @@ use crate::tracing::recording::LocalTrace;
 use crate::tracing::sampling::Sampler;
 use crate::worker::state::{Worker, WorkerOptions};
 use crate::worker::threads::{ClockMeter, drive, settle};
-
-/// Maximum time between two rounds of the controller.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Interval of a worker's reports and of progress callbacks.
-pub(crate) const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A message queue to the controller's thread.
 struct Mailbox {
@@ -58,7 +50,7 @@ pub fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, JobError
     let trace = options.recorder.take().map(|recorder| LocalTrace::begin(&plan, recorder, threads, &memory));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let start = Instant::now();
-    std::thread::scope(|scope| {
+    let controller = std::thread::scope(|scope| {
         // Stops the threads even if the caller's `progress` panics.
         let _stop = StopAtEnd(&worker);
         for index in 0..threads {
@@ -67,11 +59,15 @@ pub fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, JobError
             let started =
                 Builder::new().spawn_scoped(scope, move || drive(worker, index, meter, cores, None));
             if let Err(error) = started {
-                return controller.fail(JobError::no_thread(index, threads, &error));
+                controller.fail(JobError::no_thread(index, threads, &error));
+                return controller;
             }
         }
         controller.joined(0);
-        serve(&worker, &mailbox, &mut controller, store.as_deref(), &mut options);
+        let transport = OwnWorker { worker: &worker, mailbox: &mailbox, reported: Instant::now() };
+        let mut job = JobDriver::new(controller, transport);
+        job.run(&mut options, store.as_deref());
+        job.controller
     });
     if let Some(trace) = trace {
         trace.recording.end(controller.result.as_ref().and_then(|result| result.as_ref().err()));
@@ -90,79 +86,35 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Runs the controller: passes messages, reports progress, and applies requests of the job's handle.
-fn serve(
-    worker: &Worker,
-    mailbox: &Mailbox,
-    controller: &mut Controller,
-    store: Option<&SnapshotStore>,
-    options: &mut RunOptions,
-) {
-    let control = options.control.clone().unwrap_or_default();
-    let mut state = JobDriver {
-        requested: RequestedState::Run,
-        reported: Instant::now(),
-        last_progress: (0, Instant::now()),
-    };
-    while controller.result.is_none() {
-        let messages = std::mem::take(&mut *lock(&mailbox.messages));
-        let idle = messages.is_empty() && controller.out.is_empty();
-        for (to, envelope) in messages {
-            match to {
-                Peer::Controller => controller.handle(0, envelope),
-                Peer::Worker(_) => settle(worker, worker.handle(Peer::Worker(0), envelope)),
-            }
-        }
-        for (_, envelope) in std::mem::take(&mut controller.out) {
-            settle(worker, worker.handle(Peer::Controller, envelope));
-        }
-        commit(controller, store);
-        state.apply_requests(controller, &control);
-        if state.reported.elapsed() >= REPORT_INTERVAL {
-            worker.tick(state.reported.elapsed().as_nanos() as u64);
-            state.reported = Instant::now();
-            if let Some(progress) = &mut options.progress {
-                progress(&controller.progress());
-            }
-            state.check_timeouts(worker, controller, options.wait_limit);
-        }
-        if idle {
+/// The one worker of a job in this process.
+struct OwnWorker<'w> {
+    worker: &'w Worker,
+    mailbox: &'w Mailbox,
+    reported: Instant,
+}
+
+impl Transport for OwnWorker<'_> {
+    fn receive(&mut self, controller: &mut Controller) -> Duration {
+        if lock(&self.mailbox.messages).is_empty() && controller.out.is_empty() {
             std::thread::park_timeout(POLL_INTERVAL);
         }
-    }
-}
-
-struct JobDriver {
-    requested: RequestedState,
-    reported: Instant,
-    /// Number of tasks run, and the time at which it last changed.
-    last_progress: (u64, Instant),
-}
-
-impl JobDriver {
-    fn apply_requests(&mut self, controller: &mut Controller, control: &JobControl) {
-        let requested = control.requested();
-        if requested == self.requested {
-            return;
-        }
-        self.requested = requested;
-        match requested {
-            RequestedState::Cancel => controller.fail(control.error()),
-            RequestedState::Pause | RequestedState::Run => {
-                controller.pause(requested == RequestedState::Pause)
+        for (to, envelope) in std::mem::take(&mut *lock(&self.mailbox.messages)) {
+            match to {
+                Peer::Controller => controller.handle(0, envelope),
+                Peer::Worker(_) => settle(self.worker, self.worker.handle(Peer::Worker(0), envelope)),
             }
         }
+        Duration::ZERO
     }
 
-    /// Fails a job that has stalled.
-    fn check_timeouts(&mut self, worker: &Worker, controller: &mut Controller, limit: Duration) {
-        let tasks = controller.progress().tasks;
-        let idle = worker.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst));
-        if tasks != self.last_progress.0 || !idle || self.requested == RequestedState::Pause {
-            self.last_progress = (tasks, Instant::now());
-        } else if self.last_progress.1.elapsed() > limit {
-            let waited_for = "a task to become ready; the job has stalled".into();
-            controller.fail(JobError::TimedOut { waited_for, limit });
+    fn send(&mut self, _: u32, envelope: Envelope) {
+        settle(self.worker, self.worker.handle(Peer::Controller, envelope));
+    }
+
+    fn tend(&mut self, _: &mut Controller, _: Duration) {
+        if self.reported.elapsed() >= REPORT_INTERVAL {
+            self.worker.tick(self.reported.elapsed().as_nanos() as u64);
+            self.reported = Instant::now();
         }
     }
 }

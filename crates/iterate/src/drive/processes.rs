@@ -16,9 +16,8 @@ use std::time::{Duration, Instant};
 use crate::control::controller::Controller;
 use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::Plan;
-use crate::drive::commit::commit;
-use crate::drive::job_control::RequestedState;
-use crate::drive::local::{POLL_INTERVAL, REPORT_INTERVAL, StopAtEnd};
+use crate::drive::driver::{JobDriver, POLL_INTERVAL, REPORT_INTERVAL, Transport};
+use crate::drive::local::StopAtEnd;
 use crate::drive::options::RunOptions;
 use crate::error::{JobError, warn};
 use crate::protocol::message::{Envelope, Message, Peer};
@@ -121,116 +120,121 @@ pub fn control(
     let mut controller = Controller::new(plan, cluster.workers as usize, cluster.balances, snapshots);
     controller.restarts = cluster.restarts;
     let children = start(&invitation).map_err(|error| wrong(format!("cannot start workers: {error}")))?;
-    let mut job = JobDriver {
-        controller,
-        trace,
-        mesh: mesh.clone(),
-        addresses: BTreeMap::new(),
-        children,
-        last_heard: BTreeMap::new(),
-        requested: RequestedState::Run,
-        started: Instant::now(),
-        gathering_since: Instant::now(),
-        progress_at: Instant::now(),
-        heartbeat_at: Instant::now(),
-        polled_at: Instant::now(),
-        last_progress: (0, Instant::now()),
-    };
-    while job.controller.result.is_none() {
-        job.round(&mut options, store.as_deref());
-    }
+    let started = Instant::now();
+    let mut job = JobDriver::new(controller, RemoteWorkers::new(mesh.clone(), children, trace));
+    job.run(&mut options, store.as_deref());
     job.round(&mut options, None);
-    let started = job.started;
-    if let Some(trace) = job.trace.take() {
+    if let Some(trace) = job.transport.trace.take() {
         trace.end(job.controller.result.as_ref().and_then(|result| result.as_ref().err()));
     }
-    job.end_children();
+    job.transport.end_children();
     mesh.close();
     let mut outcome = job.controller.into_outcome()?;
     outcome.elapsed_ns = Some(started.elapsed().as_nanos() as u64);
     Ok(outcome)
 }
 
-/// The controller's side of a job.
-struct JobDriver {
-    controller: Controller,
-    trace: Option<TraceMerger>,
+/// The workers of a job over several processes.
+struct RemoteWorkers {
     mesh: Arc<Mesh>,
-    addresses: BTreeMap<u32, String>,
     children: Vec<Child>,
+    trace: Option<TraceMerger>,
+    addresses: BTreeMap<u32, String>,
     /// Time of the last message from each worker.
     last_heard: BTreeMap<u32, Instant>,
-    requested: RequestedState,
-    started: Instant,
     /// Start of the current wait for workers to connect.
     gathering_since: Instant,
-    progress_at: Instant,
     /// Time of the last heartbeat, which carries the workers' addresses.
     heartbeat_at: Instant,
     /// Time of the last poll for messages.
     polled_at: Instant,
-    /// Number of tasks run, and the time at which it last changed.
-    last_progress: (u64, Instant),
 }
 
-impl JobDriver {
-    fn round(&mut self, options: &mut RunOptions, store: Option<&SnapshotStore>) {
-        let mesh = self.mesh.clone();
+impl Transport for RemoteWorkers {
+    fn receive(&mut self, controller: &mut Controller) -> Duration {
         let mut events = Vec::new();
         let mut unpolled = self.polled_at.elapsed();
         let from = Instant::now();
-        mesh.poll(Some(POLL_INTERVAL), |event| {
+        self.mesh.poll(Some(POLL_INTERVAL), |event| {
             events.push(event);
             Ok(())
         });
         unpolled += from.elapsed().saturating_sub(POLL_INTERVAL);
         self.polled_at = Instant::now();
-        if unpolled > HEARTBEAT_INTERVAL {
-            // This process did not poll because of a slow store or because it was stopped. Do not count that time
-            // against the workers.
-            self.last_heard.values_mut().for_each(|last_heard| *last_heard += unpolled);
-            self.gathering_since += unpolled;
-            self.last_progress.1 += unpolled;
+        if unpolled <= HEARTBEAT_INTERVAL {
+            unpolled = Duration::ZERO;
         }
-        for event in events {
-            match event {
-                MeshEvent::Joined(worker, address) => {
-                    self.addresses.insert(worker, address);
-                    self.last_heard.insert(worker, Instant::now());
-                    self.send_addresses();
-                    self.controller.joined(worker);
-                }
-                MeshEvent::Message(Peer::Worker(worker), envelope) => {
-                    self.last_heard.insert(worker, Instant::now());
-                    match (envelope.message, &mut self.trace) {
-                        (Message::Unreachable { worker: other, cause }, _) => {
-                            if self.controller.is_current(envelope.generation) && other != worker {
-                                self.drop_worker(other, &format!("worker {worker} cannot reach it: {cause}"));
-                            }
-                        }
-                        (Message::Trace(batch), Some(trace)) => {
-                            trace.take(worker, *batch, self.controller.members());
-                        }
-                        (message, _) => self.controller.handle(worker, Envelope { message, ..envelope }),
-                    }
-                }
-                MeshEvent::Lost(Peer::Worker(worker), cause) => self.lost(worker, &cause),
-                MeshEvent::Message(Peer::Controller, _) | MeshEvent::Lost(Peer::Controller, _) => {}
-            }
-        }
+        // This process did not poll because of a slow store or because it was stopped. Do not count that time
+        // against the workers.
+        self.last_heard.values_mut().for_each(|last_heard| *last_heard += unpolled);
+        self.gathering_since += unpolled;
+        events.into_iter().for_each(|event| self.handle(controller, event));
+        unpolled
+    }
+
+    fn send(&mut self, to: u32, envelope: Envelope) {
+        self.mesh.send(Peer::Worker(to), envelope);
+    }
+
+    fn tend(&mut self, controller: &mut Controller, limit: Duration) {
         if self.heartbeat_at.elapsed() >= HEARTBEAT_INTERVAL {
             self.send_addresses();
         }
-        commit(&mut self.controller, store);
-        self.apply_requests(options);
-        self.check_timeouts(options);
-        for (worker, envelope) in std::mem::take(&mut self.controller.out) {
-            mesh.send(Peer::Worker(worker), envelope);
+        let last_heard = self.last_heard.iter();
+        let silent = last_heard.filter(|(_, last_heard)| last_heard.elapsed() > limit);
+        for worker in silent.map(|(&worker, _)| worker).collect::<Vec<_>>() {
+            self.drop_worker(
+                controller,
+                worker,
+                &format!("no message from it for {:.1} s", limit.as_secs_f64()),
+            );
         }
-        if let (Some(progress), true) = (&mut options.progress, self.progress_at.elapsed() >= REPORT_INTERVAL)
-        {
-            self.progress_at = Instant::now();
-            progress(&self.controller.progress());
+        if controller.has_begun() {
+            self.gathering_since = Instant::now();
+        } else {
+            self.check_gathering(controller, limit);
+        }
+    }
+}
+
+impl RemoteWorkers {
+    fn new(mesh: Arc<Mesh>, children: Vec<Child>, trace: Option<TraceMerger>) -> Self {
+        let now = Instant::now();
+        Self {
+            mesh,
+            children,
+            trace,
+            addresses: BTreeMap::new(),
+            last_heard: BTreeMap::new(),
+            gathering_since: now,
+            heartbeat_at: now,
+            polled_at: now,
+        }
+    }
+
+    fn handle(&mut self, controller: &mut Controller, event: MeshEvent) {
+        match event {
+            MeshEvent::Joined(worker, address) => {
+                self.addresses.insert(worker, address);
+                self.last_heard.insert(worker, Instant::now());
+                self.send_addresses();
+                controller.joined(worker);
+            }
+            MeshEvent::Message(Peer::Worker(worker), envelope) => {
+                self.last_heard.insert(worker, Instant::now());
+                match (envelope.message, &mut self.trace) {
+                    (Message::Unreachable { worker: other, cause }, _) => {
+                        if controller.is_current(envelope.generation) && other != worker {
+                            let cause = format!("worker {worker} cannot reach it: {cause}");
+                            self.drop_worker(controller, other, &cause);
+                        }
+                    }
+                    (Message::Trace(batch), Some(trace)) => trace.take(worker, *batch, controller.members()),
+                    (message, _) => controller.handle(worker, Envelope { message, ..envelope }),
+                }
+            }
+            MeshEvent::Lost(Peer::Worker(worker), cause) => self.lost(controller, worker, &cause),
+            MeshEvent::Message(Peer::Controller, _) | MeshEvent::Lost(Peer::Controller, _) => {}
         }
     }
 
@@ -241,75 +245,31 @@ impl JobDriver {
         to.for_each(|to| self.mesh.send_addresses(to, &self.addresses));
     }
 
-    fn lost(&mut self, worker: u32, cause: &str) {
+    fn lost(&mut self, controller: &mut Controller, worker: u32, cause: &str) {
         self.last_heard.remove(&worker);
         self.addresses.remove(&worker);
-        self.controller.lost(worker, cause);
+        controller.lost(worker, cause);
     }
 
     /// Declares a connected worker lost. Closing its connection tells the worker that it left the job.
-    fn drop_worker(&mut self, worker: u32, cause: &str) {
+    fn drop_worker(&mut self, controller: &mut Controller, worker: u32, cause: &str) {
         self.mesh.cut(Peer::Worker(worker));
-        self.lost(worker, cause);
+        self.lost(controller, worker, cause);
     }
 
-    fn apply_requests(&mut self, options: &RunOptions) {
-        if let (Some(control), true) = (&options.control, self.controller.has_begun()) {
-            control.leaving().into_iter().for_each(|worker| self.controller.leave(worker));
-        }
-        let Some(control) = &options.control else { return };
-        let requested = control.requested();
-        if requested != self.requested {
-            self.requested = requested;
-            match requested {
-                RequestedState::Cancel => self.controller.fail(control.error()),
-                RequestedState::Pause | RequestedState::Run => {
-                    self.controller.pause(requested == RequestedState::Pause)
-                }
-            }
-        }
-    }
-
-    /// Fails the job or drops workers when a wait exceeds the limit.
-    fn check_timeouts(&mut self, options: &RunOptions) {
-        let limit = options.wait_limit;
-        let silent: Vec<u32> = self
-            .last_heard
-            .iter()
-            .filter(|(_, last_heard)| last_heard.elapsed() > limit)
-            .map(|(&worker, _)| worker)
-            .collect();
-        for worker in silent {
-            self.drop_worker(worker, &format!("no message from it for {:.1} s", limit.as_secs_f64()));
-        }
-        if self.controller.has_begun() {
-            self.gathering_since = Instant::now();
-            let tasks = self.controller.progress().tasks;
-            if tasks != self.last_progress.0
-                || self.requested == RequestedState::Pause
-                || self.controller.is_busy()
-            {
-                self.last_progress = (tasks, Instant::now());
-            } else if self.last_progress.1.elapsed() > limit {
-                let waited_for = "a task to become ready; the job has stalled".into();
-                self.controller.fail(JobError::TimedOut { waited_for, limit });
-            }
-            return;
-        }
+    /// Fails the job if the workers that it waits for will not connect.
+    fn check_gathering(&mut self, controller: &mut Controller, limit: Duration) {
         let mut children = (0..).zip(&mut self.children);
         let exited =
             children.find_map(|(rank, child)| child.try_wait().ok().flatten().map(|status| (rank, status)));
-        if let Some((worker, status)) = exited.filter(|_| !self.controller.restarts) {
+        if let Some((worker, status)) = exited.filter(|_| !controller.restarts) {
             let cause = format!("it exited before the job began ({status})");
-            self.controller.fail(JobError::WorkerLost { worker, cause });
-        } else if self.children.is_empty()
-            && !self.controller.restarts
-            && self.gathering_since.elapsed() > limit
-        {
+            controller.fail(JobError::WorkerLost { worker, cause });
+        } else if self.children.is_empty() && !controller.restarts && self.gathering_since.elapsed() > limit {
             // No timeout for live children, which may still be reading their data, nor for workers whose launcher
             // reports their end.
             let waited_for = format!("workers to connect to {}", self.mesh.address);
-            self.controller.fail(JobError::TimedOut { waited_for, limit });
+            controller.fail(JobError::TimedOut { waited_for, limit });
         }
     }
 
