@@ -15,6 +15,7 @@ use crate::dataflow::load::load_partition;
 use crate::dataflow::plan::Plan;
 use crate::error::JobError;
 use crate::exec::bundle::Bundle;
+use crate::exec::host::Meter;
 use crate::protocol::message::{Envelope, Message, Packed, Peer};
 use crate::protocol::ports::{Network, SaveDone, Store};
 use crate::protocol::records::{Entry, JobState, Manifest, Part, Saved};
@@ -22,7 +23,7 @@ use crate::snapshot::layout::object;
 use crate::sync::lock;
 use crate::transport::wire;
 use crate::worker::state::{Worker, WorkerOptions};
-use crate::worker::thread::{Meter, Thread};
+use crate::worker::thread::Thread;
 
 /// Returns the encoding of a dataset's first partition, as loaded.
 ///

@@ -16,11 +16,12 @@ use crate::dataflow::index::{BundleIx, Ix, StatementIx};
 use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::Plan;
 use crate::error::JobError;
+use crate::exec::host::Meter;
 use crate::protocol::message::{Envelope, Message, Peer};
 use crate::protocol::ports::{Network, SaveDone, Store};
 use crate::sync::lock;
 use crate::worker::state::{Worker, WorkerOptions};
-use crate::worker::thread::{Meter, Thread};
+use crate::worker::thread::Thread;
 
 /// A pseudo-random number generator (SplitMix64), the same on every machine.
 #[derive(Debug, Clone)]

@@ -14,51 +14,15 @@ use std::cmp::Ordering;
 use crate::dataflow::data::Chunk;
 use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, GroupIx, StatementIx, Table};
 use crate::dataflow::plan::{Instance, Kind, Plan, Statement};
-use crate::dataflow::routes::{Gathered, Routes, Sent};
+use crate::dataflow::routes::Gathered;
 use crate::dataflow::views::{Partitions, States};
 use crate::error::{Cause, JobError};
+use crate::exec::host::{Host, Meter, Outbox, SignalBoard};
 use crate::protocol::limits::MAX_DEFERRED;
 use crate::protocol::records::{Arrival, Part, Signal};
 
 /// Maximum number of statements in one turn, so that a thread's bundles take turns.
 const MAX_STATEMENTS_PER_TURN: u32 = 1024;
-
-/// The interface between a bundle and the worker that runs it.
-pub(crate) trait Host {
-    /// Returns the signal that ends an epoch, if it is known.
-    fn signal(&self, epoch: u64) -> Option<Signal>;
-    /// Returns whether a signal may be published, given the epochs that each worker has passed.
-    fn may_publish(&mut self, epoch: u64, passed: &[(u32, u64)]) -> bool;
-    /// Returns whether to take a snapshot at the signal about to be published. `since_snapshot` is the number of
-    /// iterations since the last snapshot.
-    fn wants_snapshot(&self, since_snapshot: u32) -> bool;
-    /// Publishes a signal to all workers.
-    fn publish(&mut self, epoch: u64, signal: Signal);
-    /// Records that a signal of an outermost loop was computed here.
-    fn record_iteration(&mut self);
-    /// Sends chunks to the bundles on the routes.
-    fn send(&mut self, gather: Instance, source: u32, routes: &Routes, sent: &Sent);
-    /// Saves a bundle that is about to pass the signal of its epoch.
-    fn save(&mut self, bundle: &mut Bundle);
-    /// Stores an observed value for the next report.
-    fn observe(&mut self, statement: StatementIx, epoch: u64, value: f64);
-    /// Called before a kernel runs. [`Host::after`] follows unless the kernel panics.
-    fn before(&mut self, bundle: BundleIx, statement: StatementIx);
-    /// Called after a kernel ran; `bytes` returns the number of bytes that it may have accessed.
-    fn after(
-        &mut self,
-        bundle: BundleIx,
-        statement: StatementIx,
-        iteration: u64,
-        bytes: impl FnOnce() -> u64,
-    );
-    /// Returns whether the bundle should yield before its next task.
-    fn should_yield(&self) -> bool;
-    /// Takes a reusable buffer for one task's chunks.
-    fn scratch(&mut self) -> Sent;
-    /// Returns a buffer for reuse.
-    fn reuse(&mut self, sent: Sent);
-}
 
 /// The reason that a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -261,7 +225,7 @@ impl Bundle {
                 return Ok(Turn::More);
             }
             if !self.deferred.is_empty() {
-                self.run_deferred(plan, host)?;
+                self.run_deferred(plan, host.meter())?;
             }
             let at = self.position.statement;
             let statement = &plan.statements[at];
@@ -288,20 +252,19 @@ impl Bundle {
     ) -> Result<Option<Turn>, JobError> {
         match &statement.kind {
             Kind::Transform(kernel) => {
-                self.run(plan, host, at, kernel)?;
+                self.run(plan, host.meter(), at, kernel)?;
                 self.written |= statement.writes;
             }
             Kind::Scatter { kernel, routes } if routes.width(self.index) > 0 => {
-                let (mut sent, source) = (host.scratch(), self.index);
-                self.run(plan, host, at, |partitions| kernel(partitions, routes, source, &mut sent))?;
+                let (mut sent, source) = (host.outbox().buffer(), self.index);
+                self.run(plan, host.meter(), at, |partitions| kernel(partitions, routes, source, &mut sent))?;
                 let gather = Instance { epoch: self.position.epoch, statement: at.after() };
-                host.send(gather, source, routes, &sent);
-                host.reuse(sent);
+                host.outbox().send(gather, source, routes, sent);
             }
             Kind::Scatter { .. } | Kind::Jump => {}
             Kind::Gather { routes, .. } if routes.expected(self.index) > 0 => {
                 let instance = self.position;
-                if !self.gather(plan, host, instance)? {
+                if !self.gather(plan, host.meter(), instance)? {
                     if self.deferred.len() == MAX_DEFERRED {
                         return Ok(Some(Turn::Chunks));
                     }
@@ -330,27 +293,27 @@ impl Bundle {
     fn run(
         &mut self,
         plan: &Plan,
-        host: &mut impl Host,
+        meter: &mut impl Meter,
         at: StatementIx,
         kernel: impl FnOnce(Partitions) -> Result<(), Cause>,
     ) -> Result<(), JobError> {
         self.running = at;
         self.tasks += 1;
-        host.before(self.ix, at);
+        meter.before(self.ix, at);
         let done = kernel(Partitions::of(&mut self.states));
-        host.after(self.ix, at, self.iteration, || self.touched_bytes(plan, at));
+        meter.after(self.ix, at, self.iteration, || self.touched_bytes(plan, at));
         done.map_err(|cause| self.failure(plan, at, cause.to_string()))
     }
 
     /// Runs a gather if all of its chunks have arrived. Returns whether it ran.
-    fn gather(&mut self, plan: &Plan, host: &mut impl Host, instance: Instance) -> Result<bool, JobError> {
+    fn gather(&mut self, plan: &Plan, meter: &mut impl Meter, instance: Instance) -> Result<bool, JobError> {
         let found = self.gathers.iter().position(|g| g.instance == instance && g.missing == 0);
         let Some(found) = found else { return Ok(false) };
         let pending = self.gathers.swap_remove(found);
         let statement = &plan.statements[instance.statement];
         if let Kind::Gather { kernel, routes, .. } = &statement.kind {
             let gathered = Gathered { routes, destination: self.index, chunks: &pending.chunks };
-            self.run(plan, host, instance.statement, |partitions| kernel(partitions, gathered))?;
+            self.run(plan, meter, instance.statement, |partitions| kernel(partitions, gathered))?;
             self.written |= statement.writes;
         }
         if instance.epoch == self.position.epoch {
@@ -374,10 +337,10 @@ impl Bundle {
         self.deferred_writes |= statement.writes;
     }
 
-    fn run_deferred(&mut self, plan: &Plan, host: &mut impl Host) -> Result<(), JobError> {
+    fn run_deferred(&mut self, plan: &Plan, meter: &mut impl Meter) -> Result<(), JobError> {
         let mut at = 0;
         while at < self.deferred.len() {
-            if self.gather(plan, host, self.deferred[at])? {
+            if self.gather(plan, meter, self.deferred[at])? {
                 self.deferred.swap_remove(at);
             } else {
                 at += 1;
@@ -402,18 +365,18 @@ impl Bundle {
     ) -> Result<Option<Turn>, JobError> {
         let Kind::Signal { kernel, otherwise, iteration, first } = &statement.kind else { return Ok(None) };
         let epoch = self.position.epoch;
-        let signal = match host.signal(epoch) {
+        let signal = match host.board().signal(epoch) {
             Some(signal) => signal,
             None if statement.group != self.group => return Ok(Some(Turn::Signal)),
             None => {
-                if !host.may_publish(epoch, &self.passed) {
+                if !host.board().may_publish(epoch, &self.passed) {
                     return Ok(Some(Turn::Window));
                 }
                 self.running = at;
                 let value = kernel(Partitions::of(&mut self.states));
-                let snapshot = *iteration && host.wants_snapshot(self.since_snapshot);
+                let snapshot = *iteration && host.board().wants_snapshot(self.since_snapshot);
                 let signal = Signal { value, snapshot };
-                host.publish(epoch, signal);
+                host.board().publish(epoch, signal);
                 if *iteration {
                     host.record_iteration();
                 }

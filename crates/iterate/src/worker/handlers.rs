@@ -136,7 +136,7 @@ impl Worker {
         self.generation.store(generation, Ordering::Release);
         self.signals.clear();
         self.run_queues.iter().for_each(|queue| queue.clear());
-        self.reset_passed();
+        self.window.reset();
         self.snapshot_requested.store(false, Ordering::Release);
         let before = self.members.replace(job_state.version, job_state.members.clone()).unwrap_or_default();
         for &worker in before.iter().filter(|worker| !job_state.members.contains(worker)) {

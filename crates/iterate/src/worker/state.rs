@@ -12,19 +12,18 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::dataflow::index::{BundleIx, StatementIx, Table};
 use crate::dataflow::plan::Plan;
 use crate::error::JobError;
-use crate::exec::bundle::Bundle;
 use crate::exec::run_queue::RunQueue;
 use crate::exec::signals::Signals;
 use crate::exec::slot::Slot;
-use crate::protocol::limits::{EPOCH_REPORT_INTERVAL, WINDOW};
 use crate::protocol::message::{Envelope, Message, Peer};
 use crate::protocol::ports::{Network, Store};
-use crate::protocol::records::{Arrival, Entry, Signal, Usage};
+use crate::protocol::records::{Arrival, Entry, Usage};
 use crate::sync::lock;
 use crate::tracing::sampling::SampleBuffer;
 use crate::worker::membership::{Members, Membership};
 use crate::worker::migration::Migration;
 use crate::worker::reporting::{Iterations, Reporting};
+use crate::worker::signalling::Window;
 
 /// Configuration of a worker.
 #[derive(Clone)]
@@ -54,10 +53,7 @@ pub(crate) struct Worker {
     pub interrupt: AtomicBool,
     pub paused: AtomicBool,
     pub stopped: AtomicBool,
-    /// The epoch that all bundles on this worker have passed, as last reported.
-    reported_epoch: AtomicU64,
-    /// Signals of earlier epochs may be published.
-    publish_limit: AtomicU64,
+    pub window: Window,
     /// By statement: epoch and bits of the latest observed value.
     pub observed: Mutex<BTreeMap<StatementIx, (u64, u64)>>,
     /// Iterations of outermost loops whose signals are computed on this worker.
@@ -101,8 +97,7 @@ impl Worker {
             interrupt: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            reported_epoch: AtomicU64::new(0),
-            publish_limit: AtomicU64::new(0),
+            window: Window::default(),
             observed: Mutex::new(BTreeMap::new()),
             iterations: Mutex::default(),
             samples: OnceLock::new(),
@@ -209,21 +204,6 @@ impl Worker {
         }
     }
 
-    /// Publishes a signal to all workers.
-    pub fn publish(&self, epoch: u64, signal: Signal) {
-        if signal.snapshot {
-            self.snapshot_requested.store(false, Ordering::Release);
-        }
-        self.signals.insert(epoch, signal);
-        let members = self.members();
-        for &worker in members.iter().filter(|&&worker| worker != self.rank()) {
-            self.send(Peer::Worker(worker), Message::Signals(vec![(epoch, signal)]));
-        }
-        if self.run_queues.len() > 1 {
-            self.wake_all();
-        }
-    }
-
     /// Returns the threads' total usage in finished turns.
     pub fn usage(&self) -> Usage {
         let sum = |of: fn(&RunQueue) -> &AtomicU64| {
@@ -234,70 +214,6 @@ impl Worker {
 
     pub fn members(&self) -> Arc<Vec<u32>> {
         self.members.get()
-    }
-
-    /// Returns whether the signal of an epoch may be published, given the epochs that each worker has passed.
-    pub fn may_publish(&self, epoch: u64, passed: &[(u32, u64)]) -> bool {
-        if epoch < self.publish_limit.load(Ordering::Acquire) {
-            return true;
-        }
-        let mut behind = u64::MAX;
-        let mut last = u32::MAX;
-        for bundle in self.plan.bundles() {
-            let worker = self.owner(bundle).worker;
-            if worker != last {
-                let reported = passed.iter().find(|p| p.0 == worker).map_or(0, |p| p.1);
-                behind = behind.min(reported);
-                last = worker;
-            }
-        }
-        let publish_limit = behind.saturating_add(WINDOW);
-        self.publish_limit.fetch_max(publish_limit, Ordering::AcqRel);
-        epoch < publish_limit
-    }
-
-    /// Reports to the bundles that compute signals the epoch that all bundles here have passed, once per
-    /// [`EPOCH_REPORT_INTERVAL`] epochs. `again` repeats the last report.
-    pub fn report_passed(&self, again: bool) {
-        let control = lock(&self.control);
-        let resident = control
-            .migration
-            .resident()
-            .iter()
-            .map(|&bundle| self.slot(bundle).epoch.load(Ordering::Acquire));
-        let Some(behind) = resident.chain(control.migration.epochs_in_flight()).min() else { return };
-        let behind = behind / EPOCH_REPORT_INTERVAL * EPOCH_REPORT_INTERVAL;
-        let before = self.reported_epoch.fetch_max(behind, Ordering::AcqRel);
-        if before < behind || again {
-            let epoch = before.max(behind);
-            drop(control);
-            for bundle in self.plan.signal_bundles() {
-                self.route(bundle, Arrival::Passed { worker: self.rank(), epoch });
-            }
-        }
-    }
-
-    /// Resets the passed epochs. Call only while no turn runs.
-    pub fn reset_passed(&self) {
-        self.reported_epoch.store(0, Ordering::Release);
-        self.publish_limit.store(0, Ordering::Release);
-    }
-
-    /// Puts a bundle into its slot. Call only while no thread uses the slot.
-    pub fn place(&self, control: &mut Control, bundle: Box<Bundle>, version: u32) {
-        let ix = bundle.ix;
-        let slot = self.slot(ix);
-        slot.version.store(version, Ordering::Release);
-        slot.epoch.store(bundle.position.epoch, Ordering::Release);
-        slot.iteration.store(bundle.iteration, Ordering::Release);
-        slot.tasks.store(bundle.tasks, Ordering::Release);
-        slot.size_bytes.store(bundle.size_bytes(), Ordering::Release);
-        *slot.bundle() = Some(bundle);
-        let mut inbox = lock(&slot.inbox);
-        inbox.resident = true;
-        inbox.arrivals.extend(control.migration.arrive(ix));
-        drop(inbox);
-        slot.has_mail();
     }
 
     /// Fails the job with an error and stops this worker.

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::dataflow::index::{BundleIx, StatementIx};
+use crate::exec::host::Meter;
 use crate::tracing::sampling::Sampler;
 use crate::worker::handlers::Waiting;
 use crate::worker::state::Worker;
-use crate::worker::thread::{Meter, Thread};
+use crate::worker::thread::Thread;
 
 /// Time that a thread with its own core spins for work before it sleeps.
 const SPIN_NS: u64 = 20_000;
