@@ -384,7 +384,7 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
         }
         // This thread reports, and receives messages while all others run long tasks.
         let mut reported = Instant::now();
-        while !worker.stopped.load(Ordering::SeqCst) {
+        while !worker.gate.is_stopped() {
             std::thread::sleep(Duration::from_millis(2));
             if worker.run_queues.iter().all(|queue| !queue.idle.load(Ordering::SeqCst)) {
                 io.poll(None);

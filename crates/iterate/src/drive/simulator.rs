@@ -347,8 +347,7 @@ impl Run<'_, '_> {
 
     /// Returns whether a worker handles messages: it has neither been killed nor stopped.
     fn runs(&self, worker: u32) -> bool {
-        let stopped = &self.workers[worker as usize].stopped;
-        self.alive[worker as usize] && !stopped.load(std::sync::atomic::Ordering::SeqCst)
+        self.alive[worker as usize] && !self.workers[worker as usize].gate.is_stopped()
     }
 
     fn schedule(&mut self, at_ns: u64, action: Action) {
@@ -410,8 +409,7 @@ impl Run<'_, '_> {
     fn turn(&mut self, worker: u32) {
         self.busy[worker as usize] = false;
         let here = &self.workers[worker as usize];
-        let interrupted = here.interrupt.load(std::sync::atomic::Ordering::SeqCst);
-        if self.alive[worker as usize] && !interrupted && self.threads[worker as usize].work() {
+        if self.alive[worker as usize] && !here.gate.is_closed() && self.threads[worker as usize].work() {
             self.busy[worker as usize] = true;
             let until = lock(&self.shared).now_ns.max(self.now_ns + 1);
             self.schedule(until, Action::Turn(worker));

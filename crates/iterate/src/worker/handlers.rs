@@ -70,8 +70,7 @@ impl Worker {
             Message::Migrate { bundle, to } => self.migrate(bundle, to),
             Message::Snapshot => self.snapshot_requested.store(true, Ordering::Release),
             Message::Pause(pause) => {
-                self.paused.store(pause, Ordering::SeqCst);
-                self.interrupt.store(pause || self.stopped.load(Ordering::SeqCst), Ordering::SeqCst);
+                self.gate.pause(pause);
                 self.wake_all();
             }
             Message::Finish => self.finish(),
@@ -126,8 +125,8 @@ impl Worker {
 
     /// Returns whether no thread runs a turn. If some do, asks them to end it.
     fn is_quiet(&self) -> bool {
-        self.interrupt.store(true, Ordering::SeqCst);
-        self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst))
+        self.gate.close();
+        self.is_idle()
     }
 
     /// Starts the job, or rolls back and restarts it (§3.3). Bundles on this worker keep the partitions that have
@@ -161,8 +160,7 @@ impl Worker {
         let resident = control.migration.resident().to_vec();
         let deferred = std::mem::take(&mut control.deferred_messages);
         drop(control);
-        let waits = self.paused.load(Ordering::SeqCst) || self.stopped.load(Ordering::SeqCst);
-        self.interrupt.store(waits, Ordering::SeqCst);
+        self.gate.reopen();
         for bundle in resident {
             self.notify(bundle);
         }
@@ -326,7 +324,7 @@ impl Worker {
             number: if whole { u64::MAX } else { number },
             interval_ns,
             threads: self.run_queues.len() as u32,
-            running: !self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst)),
+            running: !self.is_idle(),
             epoch: u64::MAX,
             iteration: u64::MAX,
             tasks: departed.tasks,
@@ -352,7 +350,7 @@ impl Worker {
 
     /// Sends the periodic report.
     pub fn tick(&self, interval_ns: u64) {
-        if self.generation.load(Ordering::Acquire) > 0 && !self.stopped.load(Ordering::SeqCst) {
+        if self.generation.load(Ordering::Acquire) > 0 && !self.gate.is_stopped() {
             match self.notify_drained() {
                 // Another worker was lost meanwhile, and its messages are void.
                 Some(MAX_DRAIN_REPORTS..) => return self.stop(),

@@ -1,6 +1,7 @@
 //! Workers: their state, their handlers for messages, and the threads that run their bundles.
 
 pub(crate) mod admission;
+pub(crate) mod gate;
 pub(crate) mod handlers;
 pub(crate) mod membership;
 pub(crate) mod migration;

@@ -20,6 +20,7 @@ use crate::protocol::ports::{Network, Store};
 use crate::protocol::records::{Arrival, Entry, Usage};
 use crate::sync::lock;
 use crate::tracing::sampling::SampleBuffer;
+use crate::worker::gate::Gate;
 use crate::worker::membership::{Members, Membership};
 use crate::worker::migration::Migration;
 use crate::worker::reporting::{Iterations, Reporting};
@@ -49,10 +50,7 @@ pub(crate) struct Worker {
     pub network: Arc<dyn Network>,
     pub store: Option<Arc<dyn Store>>,
     pub snapshot_requested: AtomicBool,
-    /// Turns should end soon: the worker pauses, rolls back or stops.
-    pub interrupt: AtomicBool,
-    pub paused: AtomicBool,
-    pub stopped: AtomicBool,
+    pub gate: Gate,
     pub window: Window,
     /// By statement: epoch and bits of the latest observed value.
     pub observed: Mutex<BTreeMap<StatementIx, (u64, u64)>>,
@@ -94,9 +92,7 @@ impl Worker {
             network,
             store,
             snapshot_requested: AtomicBool::new(false),
-            interrupt: AtomicBool::new(false),
-            paused: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
+            gate: Gate::default(),
             window: Window::default(),
             observed: Mutex::new(BTreeMap::new()),
             iterations: Mutex::default(),
@@ -153,6 +149,11 @@ impl Worker {
         if !queue.wake() && queue.len() > 1 && self.run_queues.len() > 1 {
             let _ = self.run_queues.iter().any(RunQueue::wake);
         }
+    }
+
+    /// Returns whether no thread runs a turn.
+    pub fn is_idle(&self) -> bool {
+        self.run_queues.iter().all(|queue| queue.idle.load(Ordering::SeqCst))
     }
 
     /// Wakes all sleeping threads.
@@ -224,8 +225,7 @@ impl Worker {
 
     /// Stops this worker: no further turn begins.
     pub fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-        self.interrupt.store(true, Ordering::SeqCst);
+        self.gate.stop();
         self.wake_all();
     }
 }

@@ -197,7 +197,7 @@ impl<'w, M: Meter> Host for Thread<'w, M> {
 
     #[inline]
     fn should_yield(&self) -> bool {
-        self.worker.interrupt.load(Ordering::Relaxed)
+        self.worker.gate.seems_closed()
             || self.slot.is_some_and(|slot| slot.migration_requested.load(Ordering::Relaxed))
     }
 }

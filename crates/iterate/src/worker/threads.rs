@@ -101,9 +101,9 @@ pub(crate) fn drive(worker: &Worker, index: usize, meter: ClockMeter<'_>, cores:
     let mut thread = Thread::new(worker, index, meter);
     // Assumes that the other workers have as many threads.
     let has_core = || worker.run_queues.len() * io.map_or(1, Io::local_workers) <= cores;
-    while !worker.stopped.load(Ordering::SeqCst) {
+    while !worker.gate.is_stopped() {
         queue.idle.store(false, Ordering::SeqCst);
-        if worker.interrupt.load(Ordering::SeqCst) {
+        if worker.gate.is_closed() {
             queue.idle.store(true, Ordering::SeqCst);
             thread.clear_waiting();
             sleep(worker, index, &thread, io, false);
@@ -139,9 +139,7 @@ fn spin_for_work(
         if thread.has_work() || io.is_some_and(|io| io.poll(None)) {
             return true;
         }
-        if worker.interrupt.load(Ordering::Relaxed)
-            || clock::nanoseconds(clock::ticks() - start_ticks) >= spin_ns
-        {
+        if worker.gate.seems_closed() || clock::nanoseconds(clock::ticks() - start_ticks) >= spin_ns {
             return false;
         }
         for _ in 0..20 {
@@ -160,9 +158,8 @@ fn sleep(
 ) {
     let queue = &worker.run_queues[index];
     queue.parked.store(true, Ordering::SeqCst);
-    let stopped = worker.stopped.load(Ordering::SeqCst);
-    let interrupted = worker.interrupt.load(Ordering::SeqCst);
-    if !(stopped || work && (interrupted || thread.has_work()) || !work && !interrupted) {
+    let (stopped, closed) = (worker.gate.is_stopped(), worker.gate.is_closed());
+    if !(stopped || work && (closed || thread.has_work()) || !work && !closed) {
         match io {
             Some(io) if index == 0 => {
                 io.poll(Some(MAX_SLEEP));
