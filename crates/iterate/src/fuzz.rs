@@ -10,7 +10,7 @@ use crate::Program;
 use crate::control::controller::Controller;
 use crate::dataflow::data::Chunk;
 use crate::dataflow::exchange::Outgoing;
-use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, Ix, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, Ix, StatementIx, Table, WorkerIx};
 use crate::dataflow::load::load_partition;
 use crate::dataflow::plan::{Instance, Kind, Plan};
 use crate::dataflow::routes::Route;
@@ -83,7 +83,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
     let chunk = || Some(Chunk::Encoded(7u64.to_le_bytes().to_vec().into()));
     let deliver =
         |arrival| Message::Deliver { to: [0, 1, 2].map(|bundle| (BundleIx(bundle), 1)).to_vec(), arrival };
-    let entry = Entry { worker: 1, version: 2 };
+    let entry = Entry { worker: WorkerIx(1), version: 2 };
     let manifest = snapshot(plan).0;
     let saved = Saved {
         bundle: BundleIx(0),
@@ -92,7 +92,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
         datasets: manifest.saved[BundleIx(0)].clone(),
     };
     let report = Report {
-        worker: 1,
+        worker: WorkerIx(1),
         number: 7,
         interval_ns: 100_000_000,
         threads: 1,
@@ -111,7 +111,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
     let mut packed = Packed::pack(bundle, 2, signals.clone());
     packed.saved = manifest.saved[BundleIx(0)].clone();
     packed.written_before = vec![(2, DatasetSet(3))];
-    packed.passed = vec![(1, 2)];
+    packed.passed = vec![(WorkerIx(1), 2)];
     let sample = Sample {
         statement: StatementIx(1),
         bundle: BundleIx(0),
@@ -130,27 +130,32 @@ fn messages(plan: &Plan) -> Vec<Message> {
         exchanges: vec![Exchanged { statement: StatementIx(1), messages: 4, bytes: 400 }],
     };
     let state = |snapshot| {
-        let map = Table::filled(plan.bundle_count, Entry { worker: 0, version: 1 });
-        Message::Begin(Arc::new(JobState { map, members: vec![0, 1], version: 1, snapshot }))
+        let map = Table::filled(plan.bundle_count, Entry { worker: WorkerIx(0), version: 1 });
+        Message::Begin(Arc::new(JobState {
+            map,
+            members: vec![WorkerIx(0), WorkerIx(1)],
+            version: 1,
+            snapshot,
+        }))
     };
     vec![
         deliver(Arrival::Chunk { gather, source: 0, chunk: chunk() }),
         deliver(Arrival::Chunk { gather, source: 2, chunk: None }),
-        deliver(Arrival::Passed { worker: 1, epoch: 3 }),
+        deliver(Arrival::Passed { worker: WorkerIx(1), epoch: 3 }),
         Message::Signals(signals),
         Message::Install(packed.into()),
         Message::Drained,
         state(Some(manifest)),
         state(None),
         Message::Map(vec![(BundleIx(0), entry), (BundleIx(3), entry)]),
-        Message::Members { version: 2, members: vec![0, 1, 2] },
+        Message::Members { version: 2, members: WorkerIx::first(3).collect() },
         Message::Migrate { bundle: BundleIx(1), to: entry },
         Message::Snapshot,
         Message::Pause(true),
         Message::Finish,
-        Message::Drain { members: vec![1] },
+        Message::Drain { members: vec![WorkerIx(1)] },
         Message::Stop,
-        Message::Addresses(vec![(0, "host:1".into()), (1, "other:2".into())]),
+        Message::Addresses(vec![(WorkerIx(0), "host:1".into()), (WorkerIx(1), "other:2".into())]),
         Message::Report(report.clone().into()),
         Message::Trace(batch.into()),
         Message::Installed { bundle: BundleIx(0), version: 1 },
@@ -159,7 +164,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
         Message::Ended { bundle: BundleIx(2) },
         Message::Output { dataset: DatasetIx(1), partition: 2, content: Chunk::Encoded(vec![0; 16].into()) },
         Message::Finished(report.into()),
-        Message::Unreachable { worker: 0, cause: "timed out".into() },
+        Message::Unreachable { worker: WorkerIx(0), cause: "timed out".into() },
         Message::Failed(JobError::Cancelled),
     ]
 }
@@ -186,7 +191,7 @@ fn damaged_message() {
         let outside = Outside::new(objects.clone());
         let here = worker(&plan, &outside, 2, (random.below(2) == 0).then(|| manifest.clone()));
         let mut controller = Controller::new(plan.clone(), 2, true, vec![manifest.clone()]);
-        (0..2).for_each(|worker| controller.joined(worker));
+        WorkerIx::first(2).for_each(|worker| controller.joined(worker));
         let mut accepted = false;
         for _ in 0..1 + random.below(3) {
             let mut frame = inputs.damaged(random);
@@ -199,7 +204,7 @@ fn damaged_message() {
                 ];
                 frame[..wire::HEAD].copy_from_slice(&head.concat());
             }
-            let peer = if random.below(2) == 0 { Peer::Controller } else { Peer::Worker(1) };
+            let peer = if random.below(2) == 0 { Peer::Controller } else { Peer::Worker(WorkerIx(1)) };
             let Some((head, body)) = frame.split_first_chunk() else { continue };
             let Ok(length) = wire::length(head) else { continue };
             let Some(body) = body.get(..length) else { continue };
@@ -208,8 +213,8 @@ fn damaged_message() {
                 continue;
             }
             accepted = true;
-            if peer == Peer::Worker(1) {
-                controller.handle(1, envelope.clone());
+            if peer == Peer::Worker(WorkerIx(1)) {
+                controller.handle(WorkerIx(1), envelope.clone());
                 controller.progress();
                 for manifest in std::mem::take(&mut controller.commits) {
                     controller.committed(manifest);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use crate::dataflow::data::{Chunk, DataError};
-use crate::dataflow::index::{BundleIx, DatasetIx, Ix, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, DatasetIx, Ix, StatementIx, Table, WorkerIx};
 use crate::dataflow::load::load_partition;
 use crate::dataflow::plan::Plan;
 use crate::error::JobError;
@@ -166,15 +166,16 @@ impl Finished {
         (bundle.position, bundle.iteration) = (manifest.position, manifest.iteration);
         let packed = Packed { states, ..Packed::pack(bundle, 3, Vec::new()) };
         let message = Message::Install(packed.into());
-        assert_eq!(message.check(plan, Peer::Worker(1)), Ok(()));
+        assert_eq!(message.check(plan, Peer::Worker(WorkerIx(1))), Ok(()));
         let outside = Outside::new(self.objects.clone());
         // All other bundles resume from the snapshot, and this one is expected from worker 1.
         let here = worker(plan, &outside, 1, None);
-        let mut map = Table::filled(plan.bundle_count, Entry { worker: 0, version: 1 });
-        map[ix] = Entry { worker: 1, version: 2 };
-        let state = JobState { map, members: vec![0], version: 2, snapshot: Some(manifest.clone()) };
+        let mut map = Table::filled(plan.bundle_count, Entry { worker: WorkerIx(0), version: 1 });
+        map[ix] = Entry { worker: WorkerIx(1), version: 2 };
+        let state =
+            JobState { map, members: vec![WorkerIx(0)], version: 2, snapshot: Some(manifest.clone()) };
         here.handle(Peer::Controller, Envelope { generation: 2, message: Message::Begin(state.into()) });
-        here.handle(Peer::Worker(1), Envelope { generation: 2, message });
+        here.handle(Peer::Worker(WorkerIx(1)), Envelope { generation: 2, message });
         turns(&here, &outside);
         lock(&outside.failure).is_none()
     }
@@ -260,13 +261,13 @@ pub(crate) fn turns(worker: &Worker, outside: &Outside) {
 pub(crate) fn worker(
     plan: &Arc<Plan>,
     outside: &Arc<Outside>,
-    members: u32,
+    members: usize,
     snapshot: Option<Manifest>,
 ) -> Worker {
-    let options = WorkerOptions { rank: 0, threads: 1, snapshot_every: 1 };
+    let options = WorkerOptions { rank: WorkerIx(0), threads: 1, snapshot_every: 1 };
     let worker = Worker::new(plan.clone(), options, outside.clone(), Some(outside.clone() as Arc<dyn Store>));
-    let map = Table::filled(plan.bundle_count, Entry { worker: 0, version: 1 });
-    let state = JobState { map, members: (0..members).collect(), version: 1, snapshot };
+    let map = Table::filled(plan.bundle_count, Entry { worker: WorkerIx(0), version: 1 });
+    let state = JobState { map, members: WorkerIx::first(members).collect(), version: 1, snapshot };
     worker.handle(Peer::Controller, Envelope { generation: 1, message: Message::Begin(state.into()) });
     worker
 }

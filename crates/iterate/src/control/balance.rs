@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::dataflow::index::{BundleIx, GroupIx};
+use crate::dataflow::index::{BundleIx, GroupIx, WorkerIx};
 use crate::dataflow::plan::Plan;
 use crate::protocol::records::Report;
 
@@ -28,15 +28,15 @@ const BUSY: f64 = 0.10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
     pub bundle: BundleIx,
-    pub from: u32,
-    pub to: u32,
+    pub from: WorkerIx,
+    pub to: WorkerIx,
 }
 
 /// The state of load balancing.
 #[derive(Default)]
 pub(crate) struct Balancer {
     /// Latest report of each worker in this round.
-    reports: BTreeMap<u32, Report>,
+    reports: BTreeMap<WorkerIx, Report>,
     uneven: u32,
     round: u32,
     moved: BTreeMap<BundleIx, u32>,
@@ -48,7 +48,7 @@ pub(crate) struct Balancer {
 
 /// A worker's load, while moves are planned.
 struct Load {
-    worker: u32,
+    worker: WorkerIx,
     threads: f64,
     slowness: f64,
     /// Core time per elapsed time and thread.
@@ -64,7 +64,13 @@ impl Balancer {
 
     /// Adds a report. Once every worker in `workers` has reported, returns the bundles to move. `may_take` are the
     /// workers that may receive bundles.
-    pub fn report(&mut self, plan: &Plan, report: Report, workers: &[u32], may_take: &[u32]) -> Vec<Move> {
+    pub fn report(
+        &mut self,
+        plan: &Plan,
+        report: Report,
+        workers: &[WorkerIx],
+        may_take: &[WorkerIx],
+    ) -> Vec<Move> {
         if report.interval_ns == 0 {
             return Vec::new();
         }
@@ -84,7 +90,12 @@ impl Balancer {
         moves
     }
 
-    fn decide(&mut self, plan: &Plan, reports: &BTreeMap<u32, Report>, may_take: &[u32]) -> Vec<Move> {
+    fn decide(
+        &mut self,
+        plan: &Plan,
+        reports: &BTreeMap<WorkerIx, Report>,
+        may_take: &[WorkerIx],
+    ) -> Vec<Move> {
         let mut loads = loads(plan, reports);
         let threads: f64 = loads.iter().map(|load| load.threads).sum();
         let mean = loads.iter().map(|load| load.load * load.threads).sum::<f64>() / threads;
@@ -108,7 +119,7 @@ impl Balancer {
     }
 
     /// Finds the most useful move from the busiest worker, and applies it to `loads`.
-    fn best(&self, loads: &mut [Load], may_take: &[u32]) -> Option<Move> {
+    fn best(&self, loads: &mut [Load], may_take: &[WorkerIx]) -> Option<Move> {
         let busiest = (0..loads.len()).max_by(|&a, &b| loads[a].load.total_cmp(&loads[b].load))?;
         let highest = loads[busiest].load;
         let mut best: Option<(f64, usize, usize, f64)> = None;
@@ -135,7 +146,7 @@ impl Balancer {
     }
 }
 
-fn balance(reports: &BTreeMap<u32, Report>) -> Option<f64> {
+fn balance(reports: &BTreeMap<WorkerIx, Report>) -> Option<f64> {
     let loads: Vec<f64> = reports.values().map(load).collect();
     let max = loads.iter().copied().fold(0.0, f64::max);
     (max > 0.0).then(|| loads.iter().sum::<f64>() / loads.len() as f64 / max)
@@ -151,7 +162,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-fn loads(plan: &Plan, reports: &BTreeMap<u32, Report>) -> Vec<Load> {
+fn loads(plan: &Plan, reports: &BTreeMap<WorkerIx, Report>) -> Vec<Load> {
     let cost = |report: &Report, busy: u64| busy as f64 / report.interval_ns as f64;
     let mut kinds: BTreeMap<GroupIx, Vec<f64>> = BTreeMap::new();
     for report in reports.values() {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::control::balance::{Balancer, Move};
 use crate::control::placement::Sizes;
-use crate::dataflow::index::{BundleIx, Table};
+use crate::dataflow::index::{BundleIx, Table, WorkerIx};
 use crate::dataflow::outcome::{Outcome, Progress};
 use crate::dataflow::plan::Plan;
 use crate::error::JobError;
@@ -41,11 +41,11 @@ pub(crate) struct Controller {
     phase: Phase,
     generation: u32,
     map: Table<BundleIx, Entry>,
-    members: BTreeSet<u32>,
+    members: BTreeSet<WorkerIx>,
     /// Version of the member list last sent to workers.
     changes: u32,
     /// Workers that are handing over their bundles to leave the job.
-    leaving: BTreeSet<u32>,
+    leaving: BTreeSet<WorkerIx>,
     moving: BTreeSet<BundleIx>,
     ended: BTreeSet<BundleIx>,
     /// Complete snapshots, the newest first, from which the job can resume.
@@ -54,15 +54,15 @@ pub(crate) struct Controller {
     resumed_at: Option<u64>,
     /// Incomplete snapshots by epoch.
     saving: BTreeMap<u64, BTreeMap<BundleIx, Saved>>,
-    reports: BTreeMap<u32, Report>,
+    reports: BTreeMap<WorkerIx, Report>,
     balancer: Balancer,
     sizes: Sizes,
-    finished: BTreeSet<u32>,
+    finished: BTreeSet<WorkerIx>,
     outputs_left: usize,
     outcome: Outcome,
     pub result: Option<Result<(), JobError>>,
     /// Outgoing messages to workers.
-    pub out: Vec<(u32, Envelope)>,
+    pub out: Vec<(WorkerIx, Envelope)>,
     /// Descriptions of damaged snapshots, for the user.
     pub warnings: Vec<String>,
     /// Manifests to write; call [`Controller::committed`] after each.
@@ -105,7 +105,7 @@ impl Controller {
         }
     }
 
-    fn send(&mut self, to: u32, message: Message) {
+    fn send(&mut self, to: WorkerIx, message: Message) {
         self.out.push((to, Envelope { generation: self.generation, message }));
     }
 
@@ -116,7 +116,7 @@ impl Controller {
     }
 
     /// Adds a worker. The last expected worker starts the job; later ones join it.
-    pub fn joined(&mut self, worker: u32) {
+    pub fn joined(&mut self, worker: WorkerIx) {
         if self.result.is_some() || !self.members.insert(worker) {
             return;
         }
@@ -141,7 +141,7 @@ impl Controller {
 
     /// Makes the initial placement: contiguous ranges, so that adjacent partitions share a worker.
     fn place(&mut self) {
-        let workers: Vec<u32> = self.members.iter().copied().collect();
+        let workers: Vec<WorkerIx> = self.members.iter().copied().collect();
         for group in self.plan.groups.iter() {
             for index in 0..u64::from(group.partitions) {
                 let at = index * workers.len() as u64 / u64::from(group.partitions);
@@ -184,7 +184,7 @@ impl Controller {
     }
 
     /// Handles the loss of a worker: its connection closed, or it timed out.
-    pub fn lost(&mut self, worker: u32, cause: &str) {
+    pub fn lost(&mut self, worker: WorkerIx, cause: &str) {
         if self.result.is_some() || !self.members.remove(&worker) {
             return;
         }
@@ -192,8 +192,8 @@ impl Controller {
         if self.phase == Phase::Gathering {
             return;
         }
-        let lost = JobError::WorkerLost { worker, cause: cause.into() };
-        let left: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
+        let lost = JobError::WorkerLost { worker: worker.0, cause: cause.into() };
+        let left: Vec<WorkerIx> = self.members.difference(&self.leaving).copied().collect();
         if left.is_empty() {
             return if self.restarts { self.regather() } else { self.fail(lost) };
         }
@@ -216,7 +216,7 @@ impl Controller {
     }
 
     /// Handles a message from a worker.
-    pub fn handle(&mut self, from: u32, envelope: Envelope) {
+    pub fn handle(&mut self, from: WorkerIx, envelope: Envelope) {
         // A worker declared lost may report failures of an earlier generation; ignore those.
         let failed = matches!(envelope.message, Message::Failed(_)) && self.members.contains(&from);
         if self.result.is_some() || (envelope.generation != self.generation && !failed) {
@@ -297,8 +297,8 @@ impl Controller {
         if !self.moving.is_empty() || !self.ended.is_empty() || self.phase != Phase::Running {
             return;
         }
-        let members: Vec<u32> = self.members.iter().copied().collect();
-        let may_take: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
+        let members: Vec<WorkerIx> = self.members.iter().copied().collect();
+        let may_take: Vec<WorkerIx> = self.members.difference(&self.leaving).copied().collect();
         if self.balances && members.len() > 1 {
             let moves = self.balancer.report(&self.plan, report, &members, &may_take);
             self.migrate(&moves);
@@ -325,7 +325,7 @@ impl Controller {
     }
 
     /// Moves one bundle, unless it is already moving.
-    pub fn move_bundle(&mut self, bundle: BundleIx, to: u32) {
+    pub fn move_bundle(&mut self, bundle: BundleIx, to: WorkerIx) {
         let Some(entry) = self.map.get(bundle).copied() else { return };
         if self.phase == Phase::Running && entry.worker != to && self.members.contains(&to) {
             self.migrate(&[Move { bundle, from: entry.worker, to }]);
@@ -333,7 +333,7 @@ impl Controller {
     }
 
     /// Starts removing a worker, which hands over its bundles first.
-    pub fn leave(&mut self, worker: u32) {
+    pub fn leave(&mut self, worker: WorkerIx) {
         // While results are collected, bundles stay in place; the job ends soon.
         let runs = self.phase == Phase::Running;
         if runs && self.members.contains(&worker) && self.members.len() > self.leaving.len() + 1 {
@@ -342,8 +342,8 @@ impl Controller {
         }
     }
 
-    fn evacuate(&mut self, worker: u32) {
-        let others: Vec<u32> = self.members.difference(&self.leaving).copied().collect();
+    fn evacuate(&mut self, worker: WorkerIx) {
+        let others: Vec<WorkerIx> = self.members.difference(&self.leaving).copied().collect();
         let mut held = self.sizes.held(&self.map, &others);
         let leave = self.map.entries().filter(|(_, entry)| entry.worker == worker);
         let to = |(bundle, _)| Some(Move { bundle, from: worker, to: held.place(bundle)? });
@@ -457,7 +457,7 @@ impl Controller {
     }
 
     /// Returns the workers in the job.
-    pub fn members(&self) -> impl Iterator<Item = u32> {
+    pub fn members(&self) -> impl Iterator<Item = WorkerIx> {
         self.members.iter().copied()
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::dataflow::index::{BundleIx, Table};
+use crate::dataflow::index::{BundleIx, Table, WorkerIx};
 use crate::protocol::records::{Entry, Report};
 
 /// Known sizes of bundles.
@@ -19,7 +19,7 @@ impl Sizes {
     }
 
     /// Returns the load of some workers, with bundles placed according to the map.
-    pub fn held(&self, map: &Table<BundleIx, Entry>, workers: &[u32]) -> Held<'_> {
+    pub fn held(&self, map: &Table<BundleIx, Entry>, workers: &[WorkerIx]) -> Held<'_> {
         let held = workers.iter().map(|&worker| (worker, (0, 0))).collect();
         let mut held = Held { sizes: self, held };
         for (bundle, entry) in map.entries() {
@@ -33,18 +33,18 @@ impl Sizes {
 pub(crate) struct Held<'s> {
     sizes: &'s Sizes,
     /// Number and total size of bundles, by worker.
-    held: BTreeMap<u32, (usize, u64)>,
+    held: BTreeMap<WorkerIx, (usize, u64)>,
 }
 
 impl Held<'_> {
     /// Places a bundle. Returns its worker, or `None` if there are no workers.
-    pub fn place(&mut self, bundle: BundleIx) -> Option<u32> {
+    pub fn place(&mut self, bundle: BundleIx) -> Option<WorkerIx> {
         let to = self.held.iter().min_by_key(|(_, held)| **held).map(|(worker, _)| *worker)?;
         self.put(bundle, to);
         Some(to)
     }
 
-    fn put(&mut self, bundle: BundleIx, worker: u32) {
+    fn put(&mut self, bundle: BundleIx, worker: WorkerIx) {
         if let Some(held) = self.held.get_mut(&worker) {
             *held = (held.0 + 1, held.1 + self.sizes.0.get(&bundle).copied().unwrap_or(0));
         }

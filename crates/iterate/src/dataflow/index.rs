@@ -1,4 +1,4 @@
-//! Indexes of the parts of a plan, each with a type of its own, and the tables that they are indexes of.
+//! Indexes of the parts of a plan and of workers, each with a type of its own, and the tables that they are indexes of.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -63,6 +63,11 @@ index!(
 index!(
     /// Index of a dataset of a program. Public because the traits of lists of datasets are.
     pub DatasetIx
+);
+
+index!(
+    /// Index of a worker of a job: the rank that it was started with.
+    pub(crate) WorkerIx
 );
 
 impl StatementIx {

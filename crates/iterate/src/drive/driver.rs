@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::control::controller::Controller;
+use crate::dataflow::index::WorkerIx;
 use crate::drive::commit::commit;
 use crate::drive::job_control::RequestedState;
 use crate::drive::options::RunOptions;
@@ -22,7 +23,7 @@ pub(crate) trait Transport {
     /// this process failed to receive; timeouts must not count that time.
     fn receive(&mut self, controller: &mut Controller) -> Duration;
     /// Sends a message to a worker.
-    fn send(&mut self, to: u32, envelope: Envelope);
+    fn send(&mut self, to: WorkerIx, envelope: Envelope);
     /// Does what is due by the clock: heartbeats or reports, and the loss of workers that were silent for `limit`.
     fn tend(&mut self, controller: &mut Controller, limit: Duration);
 }

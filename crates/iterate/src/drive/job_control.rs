@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::dataflow::index::WorkerIx;
 use crate::error::JobError;
 use crate::sync::lock;
 
@@ -11,7 +12,7 @@ use crate::sync::lock;
 #[derive(Debug, Clone, Default)]
 pub struct JobControl {
     requested: Arc<AtomicU8>,
-    leaving: Arc<Mutex<Vec<u32>>>,
+    leaving: Arc<Mutex<Vec<WorkerIx>>>,
     failure: Arc<Mutex<Option<JobError>>>,
 }
 
@@ -48,11 +49,11 @@ impl JobControl {
     /// Removes a worker from a job over several processes: it hands its partitions to the others and exits. Has no
     /// effect on the last worker, or once the program has ended and results are collected.
     pub fn leave(&self, worker: u32) {
-        lock(&self.leaving).push(worker);
+        lock(&self.leaving).push(WorkerIx(worker));
     }
 
     /// Returns the workers that were asked to leave since the last call.
-    pub(crate) fn leaving(&self) -> Vec<u32> {
+    pub(crate) fn leaving(&self) -> Vec<WorkerIx> {
         std::mem::take(&mut *lock(&self.leaving))
     }
 

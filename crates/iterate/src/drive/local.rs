@@ -5,6 +5,7 @@ use std::thread::{Builder, Thread};
 use std::time::{Duration, Instant};
 
 use crate::control::controller::Controller;
+use crate::dataflow::index::WorkerIx;
 use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::Plan;
 use crate::drive::driver::{JobDriver, POLL_INTERVAL, REPORT_INTERVAL, Transport};
@@ -18,6 +19,9 @@ use crate::tracing::recording::LocalTrace;
 use crate::tracing::sampling::Sampler;
 use crate::worker::state::{Worker, WorkerOptions};
 use crate::worker::threads::{ClockMeter, drive, settle};
+
+/// The only worker.
+const OWN: WorkerIx = WorkerIx(0);
 
 /// A message queue to the controller's thread.
 struct Mailbox {
@@ -41,7 +45,7 @@ pub fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, JobError
     let threads = options.threads.max(1);
     let store = options.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshot_every = options.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);
-    let worker_options = WorkerOptions { rank: 0, threads, snapshot_every };
+    let worker_options = WorkerOptions { rank: OWN, threads, snapshot_every };
     let parts = store.clone().map(|store| store as Arc<dyn Store>);
     let worker = Worker::new(plan.clone(), worker_options, mailbox.clone(), parts);
     let snapshots = store.as_ref().map_or(Ok(Vec::new()), |store| store.resume(&plan))?;
@@ -63,7 +67,7 @@ pub fn run(plan: Arc<Plan>, mut options: RunOptions) -> Result<Outcome, JobError
                 return controller;
             }
         }
-        controller.joined(0);
+        controller.joined(OWN);
         let transport = OwnWorker { worker: &worker, mailbox: &mailbox, reported: Instant::now() };
         let mut job = JobDriver::new(controller, transport);
         job.run(&mut options, store.as_deref());
@@ -100,14 +104,14 @@ impl Transport for OwnWorker<'_> {
         }
         for (to, envelope) in std::mem::take(&mut *lock(&self.mailbox.messages)) {
             match to {
-                Peer::Controller => controller.handle(0, envelope),
-                Peer::Worker(_) => settle(self.worker, self.worker.handle(Peer::Worker(0), envelope)),
+                Peer::Controller => controller.handle(OWN, envelope),
+                Peer::Worker(_) => settle(self.worker, self.worker.handle(Peer::Worker(OWN), envelope)),
             }
         }
         Duration::ZERO
     }
 
-    fn send(&mut self, _: u32, envelope: Envelope) {
+    fn send(&mut self, _: WorkerIx, envelope: Envelope) {
         settle(self.worker, self.worker.handle(Peer::Controller, envelope));
     }
 

@@ -14,6 +14,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use crate::control::controller::Controller;
+use crate::dataflow::index::WorkerIx;
 use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::Plan;
 use crate::drive::driver::{JobDriver, POLL_INTERVAL, REPORT_INTERVAL, Transport};
@@ -139,9 +140,9 @@ struct RemoteWorkers {
     mesh: Arc<Mesh>,
     children: Vec<Child>,
     trace: Option<TraceMerger>,
-    addresses: BTreeMap<u32, String>,
+    addresses: BTreeMap<WorkerIx, String>,
     /// Time of the last message from each worker.
-    last_heard: BTreeMap<u32, Instant>,
+    last_heard: BTreeMap<WorkerIx, Instant>,
     /// Start of the current wait for workers to connect.
     gathering_since: Instant,
     /// Time of the last heartbeat, which carries the workers' addresses.
@@ -172,7 +173,7 @@ impl Transport for RemoteWorkers {
         unpolled
     }
 
-    fn send(&mut self, to: u32, envelope: Envelope) {
+    fn send(&mut self, to: WorkerIx, envelope: Envelope) {
         self.mesh.send(Peer::Worker(to), envelope);
     }
 
@@ -245,14 +246,14 @@ impl RemoteWorkers {
         to.for_each(|to| self.mesh.send_addresses(to, &self.addresses));
     }
 
-    fn lost(&mut self, controller: &mut Controller, worker: u32, cause: &str) {
+    fn lost(&mut self, controller: &mut Controller, worker: WorkerIx, cause: &str) {
         self.last_heard.remove(&worker);
         self.addresses.remove(&worker);
         controller.lost(worker, cause);
     }
 
     /// Declares a connected worker lost. Closing its connection tells the worker that it left the job.
-    fn drop_worker(&mut self, controller: &mut Controller, worker: u32, cause: &str) {
+    fn drop_worker(&mut self, controller: &mut Controller, worker: WorkerIx, cause: &str) {
         self.mesh.cut(Peer::Worker(worker));
         self.lost(controller, worker, cause);
     }
@@ -350,12 +351,13 @@ impl WorkerIo<'_> {
 /// If the controller is unreachable or refuses this worker, or the snapshot store cannot be opened. Failures of
 /// the job itself are reported to the controller.
 pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings) -> Result<(), JobError> {
-    let rank = settings.rank;
+    let rank = WorkerIx(settings.rank);
     let wrong = |cause: String| JobError::Connection { peer: invitation.controller.clone(), cause };
     let bind =
         settings.bind.clone().map_or_else(|| address_facing(&invitation.controller), Ok).map_err(wrong)?;
     let Invitation { secret, encrypted, .. } = invitation;
-    let (mesh, listener) = Mesh::new(&bind, secret, *encrypted, plan.clone(), rank).map_err(wrong)?;
+    let (mesh, listener) =
+        Mesh::new(&bind, secret, *encrypted, plan.clone(), settings.rank).map_err(wrong)?;
     mesh.accept(listener, |refusal| warn(&refusal)).map_err(wrong)?;
     let store = settings.snapshots.as_ref().map(SnapshotStore::open).transpose()?;
     let snapshot_every = settings.snapshots.as_ref().map_or(0, |snapshots| snapshots.every_iterations);

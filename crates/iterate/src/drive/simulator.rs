@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex};
 
 use crate::control::controller::Controller;
-use crate::dataflow::index::{BundleIx, Ix, StatementIx};
+use crate::dataflow::index::{BundleIx, Ix, StatementIx, Table, WorkerIx};
 use crate::dataflow::outcome::Outcome;
 use crate::dataflow::plan::Plan;
 use crate::error::JobError;
@@ -149,7 +149,7 @@ struct Shared {
     now_ns: u64,
     sent: Vec<(Peer, Peer, Envelope)>,
     iterations_ns: Vec<u64>,
-    slowness: Vec<f64>,
+    slowness: Table<WorkerIx, f64>,
 }
 
 struct SimulatedNetwork {
@@ -181,7 +181,7 @@ impl Store for MemoryStore {
 struct CostMeter<'s> {
     simulation: &'s Simulation,
     plan: &'s Plan,
-    worker: u32,
+    worker: WorkerIx,
     shared: Arc<Mutex<Shared>>,
     charged_ns: u64,
 }
@@ -197,7 +197,7 @@ impl Meter for CostMeter<'_> {
             let now = shared.now_ns;
             shared.iterations_ns.push(now);
         }
-        let cost = (cost as f64 * shared.slowness[self.worker as usize]) as u64;
+        let cost = (cost as f64 * shared.slowness[self.worker]) as u64;
         shared.now_ns += cost;
         self.charged_ns += cost;
     }
@@ -217,10 +217,10 @@ impl Meter for CostMeter<'_> {
 
 enum Action {
     Message(Peer, Peer, Box<Envelope>),
-    Turn(u32),
-    Tick(u32),
+    Turn(WorkerIx),
+    Tick(WorkerIx),
     External(Event),
-    Lost(u32),
+    Lost(WorkerIx),
 }
 
 struct Run<'s, 'w> {
@@ -232,14 +232,15 @@ struct Run<'s, 'w> {
     actions: BTreeMap<u64, Action>,
     next_id: u64,
     now_ns: u64,
-    workers: &'w [Worker],
-    threads: Vec<Thread<'w, CostMeter<'s>>>,
+    workers: &'w Table<WorkerIx, Worker>,
+    threads: Table<WorkerIx, Thread<'w, CostMeter<'s>>>,
     /// Arrival time of the last message of each connection.
     last: BTreeMap<(Peer, Peer), u64>,
-    /// By worker: true if a turn is running or scheduled.
-    busy: Vec<bool>,
-    alive: Vec<bool>,
-    joined: u32,
+    /// True if a turn is running or scheduled.
+    busy: Table<WorkerIx, bool>,
+    alive: Table<WorkerIx, bool>,
+    /// The next worker to join.
+    next: WorkerIx,
     controller: Controller,
     store: Arc<MemoryStore>,
     result: Simulated,
@@ -250,16 +251,17 @@ struct Run<'s, 'w> {
 /// # Errors
 /// If the job fails, or the limit of virtual time is exceeded.
 pub fn simulate(plan: &Arc<Plan>, simulation: &Simulation) -> Result<Simulated, JobError> {
-    let joins = simulation.events.iter().filter(|(_, event)| *event == Event::Join).count() as u32;
-    let count = simulation.workers + joins;
-    let shared = Arc::new(Mutex::new(Shared { slowness: vec![1.0; count as usize], ..Shared::default() }));
+    let joins = simulation.events.iter().filter(|(_, event)| *event == Event::Join).count();
+    let expected = simulation.workers as usize;
+    let count = expected + joins;
+    let shared = Arc::new(Mutex::new(Shared { slowness: Table::filled(count, 1.0), ..Shared::default() }));
     let store = Arc::new(MemoryStore::default());
     let worker = |rank| {
         let options = WorkerOptions { rank, threads: 1, snapshot_every: simulation.snapshot_every };
         let network = Arc::new(SimulatedNetwork { from: Peer::Worker(rank), shared: shared.clone() });
         Worker::new(plan.clone(), options, network, Some(store.clone() as Arc<dyn Store>))
     };
-    let workers: Vec<Worker> = (0..count).map(worker).collect();
+    let workers: Table<WorkerIx, Worker> = WorkerIx::first(count).map(worker).collect();
     let thread = |worker| {
         let rank = Worker::rank(worker);
         let meter = CostMeter { simulation, plan, worker: rank, shared: shared.clone(), charged_ns: 0 };
@@ -276,15 +278,10 @@ pub fn simulate(plan: &Arc<Plan>, simulation: &Simulation) -> Result<Simulated, 
         workers: &workers,
         threads: workers.iter().map(thread).collect(),
         last: BTreeMap::new(),
-        busy: vec![false; count as usize],
-        alive: vec![true; count as usize],
-        joined: simulation.workers,
-        controller: Controller::new(
-            plan.clone(),
-            simulation.workers as usize,
-            simulation.balances,
-            Vec::new(),
-        ),
+        busy: Table::filled(count, false),
+        alive: Table::filled(count, true),
+        next: WorkerIx::of(expected),
+        controller: Controller::new(plan.clone(), expected, simulation.balances, Vec::new()),
         store: store.clone(),
         result: Simulated {
             outcome: Outcome::new(plan),
@@ -305,8 +302,8 @@ impl Run<'_, '_> {
         for (at, event) in self.simulation.events.clone() {
             self.schedule(at, Action::External(event));
         }
-        (0..self.simulation.workers).for_each(|worker| self.controller.joined(worker));
-        (0..self.workers.len() as u32).for_each(|worker| self.schedule_tick(worker));
+        WorkerIx::first(self.next.place()).for_each(|worker| self.controller.joined(worker));
+        self.workers.indexes().for_each(|worker| self.schedule_tick(worker));
         self.dispatch();
         while self.controller.result.is_none() {
             let Some(Reverse((at, number))) = self.queue.pop() else {
@@ -324,8 +321,8 @@ impl Run<'_, '_> {
         }
         self.result.elapsed_ns = self.now_ns;
         self.result.iterations_ns = std::mem::take(&mut lock(&self.shared).iterations_ns);
-        for worker in self.workers {
-            self.result.bundles.insert(worker.rank(), lock(&worker.control).migration.resident().len());
+        for worker in self.workers.iter() {
+            self.result.bundles.insert(worker.rank().0, lock(&worker.control).migration.resident().len());
         }
         self.result.damages = std::mem::take(&mut self.controller.warnings);
         self.result.outcome = self.controller.into_outcome()?;
@@ -335,7 +332,7 @@ impl Run<'_, '_> {
     fn timed_out(&self, waited_for: &str) -> JobError {
         let limit = std::time::Duration::from_nanos(self.now_ns);
         let mut waited_for = format!("{waited_for}; {}", self.controller.describe());
-        for worker in self.workers {
+        for worker in self.workers.iter() {
             for &bundle in lock(&worker.control).migration.resident() {
                 if let Some(bundle) = &*worker.slot(bundle).bundle() {
                     waited_for += &format!("; worker {}: {}", worker.rank(), bundle.describe(&worker.plan));
@@ -346,8 +343,8 @@ impl Run<'_, '_> {
     }
 
     /// Returns whether a worker handles messages: it has neither been killed nor stopped.
-    fn runs(&self, worker: u32) -> bool {
-        self.alive[worker as usize] && !self.workers[worker as usize].gate.is_stopped()
+    fn runs(&self, worker: WorkerIx) -> bool {
+        self.alive[worker] && !self.workers[worker].gate.is_stopped()
     }
 
     fn schedule(&mut self, at_ns: u64, action: Action) {
@@ -356,7 +353,7 @@ impl Run<'_, '_> {
         self.next_id += 1;
     }
 
-    fn schedule_tick(&mut self, worker: u32) {
+    fn schedule_tick(&mut self, worker: WorkerIx) {
         if self.simulation.report_ns > 0 {
             self.schedule(self.now_ns + self.simulation.report_ns, Action::Tick(worker));
         }
@@ -377,7 +374,7 @@ impl Run<'_, '_> {
             }
             Action::Message(from, Peer::Worker(to), envelope) => {
                 if self.runs(to) {
-                    let worker = &self.workers[to as usize];
+                    let worker = &self.workers[to];
                     if let Err(cause) = worker.admit(from, &envelope) {
                         let peer = format!("{from:?}");
                         return self.controller.fail(JobError::Connection { peer, cause });
@@ -391,7 +388,7 @@ impl Run<'_, '_> {
             Action::Turn(worker) => self.turn(worker),
             Action::Tick(worker) => {
                 if self.runs(worker) {
-                    self.workers[worker as usize].tick(self.simulation.report_ns);
+                    self.workers[worker].tick(self.simulation.report_ns);
                     self.schedule_tick(worker);
                 }
             }
@@ -400,17 +397,17 @@ impl Run<'_, '_> {
         }
     }
 
-    fn wake(&mut self, worker: u32) {
-        if !std::mem::replace(&mut self.busy[worker as usize], true) {
+    fn wake(&mut self, worker: WorkerIx) {
+        if !std::mem::replace(&mut self.busy[worker], true) {
             self.schedule(self.now_ns, Action::Turn(worker));
         }
     }
 
-    fn turn(&mut self, worker: u32) {
-        self.busy[worker as usize] = false;
-        let here = &self.workers[worker as usize];
-        if self.alive[worker as usize] && !here.gate.is_closed() && self.threads[worker as usize].work() {
-            self.busy[worker as usize] = true;
+    fn turn(&mut self, worker: WorkerIx) {
+        self.busy[worker] = false;
+        let here = &self.workers[worker];
+        if self.alive[worker] && !here.gate.is_closed() && self.threads[worker].work() {
+            self.busy[worker] = true;
             let until = lock(&self.shared).now_ns.max(self.now_ns + 1);
             self.schedule(until, Action::Turn(worker));
         }
@@ -419,23 +416,24 @@ impl Run<'_, '_> {
     fn apply(&mut self, event: Event) {
         match event {
             Event::Migrate => {
-                let members: Vec<u32> = self.controller.members().collect();
+                let members: Vec<WorkerIx> = self.controller.members().collect();
                 let bundle = BundleIx::of(self.random.place(self.controller.plan().bundle_count));
                 if let Some(&to) = members.get(self.random.place(members.len())) {
                     self.controller.move_bundle(bundle, to);
                 }
             }
             Event::Join => {
-                self.controller.joined(self.joined);
-                self.joined += 1;
+                self.controller.joined(self.next);
+                self.next = WorkerIx(self.next.0 + 1);
             }
-            Event::Leave(worker) => self.controller.leave(worker),
+            Event::Leave(worker) => self.controller.leave(WorkerIx(worker)),
             Event::Kill(worker) => {
-                self.alive[worker as usize] = false;
+                let worker = WorkerIx(worker);
+                self.alive[worker] = false;
                 let noticed = self.now_ns + self.random.below(20 * self.simulation.latency_ns);
                 self.schedule(noticed, Action::Lost(worker));
             }
-            Event::Slow(worker, factor) => lock(&self.shared).slowness[worker as usize] = factor,
+            Event::Slow(worker, factor) => lock(&self.shared).slowness[WorkerIx(worker)] = factor,
             Event::Snapshot => self.controller.take_snapshot(),
             Event::Damage(lost) => self.damage(lost),
         }

@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, GroupIx, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, GroupIx, StatementIx, Table, WorkerIx};
 use crate::dataflow::plan::{Instance, Kind, Plan, Statement};
 use crate::dataflow::routes::Gathered;
 use crate::dataflow::views::{Partitions, States};
@@ -80,7 +80,7 @@ pub(crate) struct Bundle {
     pub states: States,
     pub gathers: Vec<PendingGather>,
     /// Epoch that each worker has passed; only if this bundle computes a signal.
-    pub passed: Vec<(u32, u64)>,
+    pub passed: Vec<(WorkerIx, u64)>,
     /// The statement whose kernel is running or ran last.
     pub running: StatementIx,
     pub tasks: u64,

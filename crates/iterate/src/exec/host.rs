@@ -1,6 +1,6 @@
 //! The interface between a bundle and the worker that runs it.
 
-use crate::dataflow::index::{BundleIx, StatementIx};
+use crate::dataflow::index::{BundleIx, StatementIx, WorkerIx};
 use crate::dataflow::plan::Instance;
 use crate::dataflow::routes::{Routes, Sent};
 use crate::exec::bundle::Bundle;
@@ -30,7 +30,7 @@ pub(crate) trait SignalBoard {
     /// Returns the signal that ends an epoch, if it is known.
     fn signal(&self, epoch: u64) -> Option<Signal>;
     /// Returns whether a signal may be published, given the epochs that each worker has passed.
-    fn may_publish(&self, epoch: u64, passed: &[(u32, u64)]) -> bool;
+    fn may_publish(&self, epoch: u64, passed: &[(WorkerIx, u64)]) -> bool;
     /// Returns whether to take a snapshot at the signal about to be published. `since_snapshot` is the number of
     /// iterations since the last snapshot.
     fn wants_snapshot(&self, since_snapshot: u32) -> bool;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, StatementIx};
+use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, StatementIx, WorkerIx};
 use crate::dataflow::plan::Instance;
 use crate::error::JobError;
 use crate::protocol::records::{Arrival, Entry, JobState, Part, Report, Saved, Signal, TraceBatch};
@@ -18,7 +18,7 @@ use crate::protocol::records::{Arrival, Entry, JobState, Part, Report, Saved, Si
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Peer {
     Controller,
-    Worker(u32),
+    Worker(WorkerIx),
 }
 
 /// A message with the job generation that it belongs to.
@@ -49,7 +49,7 @@ pub(crate) enum Message {
     /// Controller to worker: changes of the partition map.
     Map(Vec<(BundleIx, Entry)>),
     /// Controller to worker: the workers in the job, and the version of this list.
-    Members { version: u32, members: Vec<u32> },
+    Members { version: u32, members: Vec<WorkerIx> },
     /// Controller to worker: hand over a bundle.
     Migrate { bundle: BundleIx, to: Entry },
     /// Controller to worker: take a snapshot at the next signal of an outermost loop.
@@ -60,11 +60,11 @@ pub(crate) enum Message {
     Finish,
     /// Controller to a worker that no longer holds bundles: forward messages in flight, and stop once all `members`
     /// have sent [`Message::Drained`].
-    Drain { members: Vec<u32> },
+    Drain { members: Vec<WorkerIx> },
     /// Controller to worker: stop immediately.
     Stop,
     /// Controller to worker: the addresses that workers listen on. The transport handles it.
-    Addresses(Vec<(u32, String)>),
+    Addresses(Vec<(WorkerIx, String)>),
 
     /// Worker to controller: periodic report.
     Report(Box<Report>),
@@ -85,7 +85,7 @@ pub(crate) enum Message {
     /// Worker to controller: all results were sent. This is the last message.
     Finished(Box<Report>),
     /// Worker to controller: another worker is unreachable.
-    Unreachable { worker: u32, cause: String },
+    Unreachable { worker: WorkerIx, cause: String },
     /// Worker to controller: the job failed here.
     Failed(JobError),
 }
@@ -103,7 +103,7 @@ pub(crate) struct Packed {
     pub written: DatasetSet,
     pub written_before: Vec<(u64, DatasetSet)>,
     pub saved: Vec<Part>,
-    pub passed: Vec<(u32, u64)>,
+    pub passed: Vec<(WorkerIx, u64)>,
     pub tasks: u64,
     /// Chunks received for gathers that have not run: instance, place of the source, chunk.
     pub chunks: Vec<(Instance, u32, Option<Chunk>)>,

@@ -1,5 +1,6 @@
 //! The interfaces through which a worker reaches the network and the snapshot store.
 
+use crate::dataflow::index::WorkerIx;
 use crate::error::JobError;
 use crate::protocol::message::{Envelope, Peer};
 
@@ -12,7 +13,7 @@ pub(crate) trait Network: Send + Sync {
         false
     }
     /// Discards the messages queued for a lost worker.
-    fn forget(&self, _worker: u32) {}
+    fn forget(&self, _worker: WorkerIx) {}
 }
 
 /// Callback for the end of a save.

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::index::{BundleIx, DatasetIx, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, DatasetIx, StatementIx, Table, WorkerIx};
 use crate::dataflow::plan::Instance;
 
 /// An entry of the partition map: the worker that holds a bundle, and the number of moves that led there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    pub worker: u32,
+    pub worker: WorkerIx,
     pub version: u32,
 }
 
@@ -29,14 +29,14 @@ pub(crate) enum Arrival {
     /// A chunk of a source partition for a gather; `None` if the source sent nothing.
     Chunk { gather: Instance, source: u32, chunk: Option<Chunk> },
     /// All bundles of a worker have passed `epoch` signals.
-    Passed { worker: u32, epoch: u64 },
+    Passed { worker: WorkerIx, epoch: u64 },
 }
 
 /// The state that a job starts or restarts from: placement, members and snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct JobState {
     pub map: Table<BundleIx, Entry>,
-    pub members: Vec<u32>,
+    pub members: Vec<WorkerIx>,
     /// Version of `members`.
     pub version: u32,
     pub snapshot: Option<Manifest>,
@@ -138,7 +138,7 @@ pub(crate) struct TraceBatch {
 /// A worker's periodic report, sent by time and not by iteration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
-    pub worker: u32,
+    pub worker: WorkerIx,
     /// Increasing number; the controller drops reports that arrive out of order.
     pub number: u64,
     /// Time since the last report.

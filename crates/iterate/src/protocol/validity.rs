@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::Program;
     use crate::dataflow::data::Chunk;
-    use crate::dataflow::index::{DatasetIx, Ix};
+    use crate::dataflow::index::{DatasetIx, Ix, WorkerIx};
     use crate::error::JobError;
     use crate::exec::bundle::Bundle;
     use crate::protocol::records::{Entry, JobState, Saved, Signal};
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn message_outside_of_the_plan_is_refused() {
         let plan = plan();
-        let worker = Peer::Worker(1);
+        let worker = Peer::Worker(WorkerIx(1));
         let check = |message: Message, from: Peer, expect: &str| {
             let error = message.check(&plan, from).unwrap_err();
             assert!(error.contains(expect), "{error} instead of {expect}");
@@ -277,24 +277,25 @@ mod tests {
         let bundle = "bundle 4000000000 is out of range";
         check(Message::Installed { bundle: BundleIx(far), version: 1 }, worker, bundle);
         check(Message::Ended { bundle: BundleIx(far) }, worker, bundle);
-        let entry = Entry { worker: 0, version: 1 };
+        let entry = Entry { worker: WorkerIx(0), version: 1 };
         check(Message::Migrate { bundle: BundleIx(far), to: entry }, Peer::Controller, bundle);
         check(Message::Map(vec![(BundleIx(far), entry)]), Peer::Controller, bundle);
         check(Message::Map(Vec::new()), worker, "only the controller");
         check(Message::Stop, worker, "only the controller");
-        let state = JobState { map: vec![entry].into(), members: vec![0], version: 1, snapshot: None };
+        let state =
+            JobState { map: vec![entry].into(), members: vec![WorkerIx(0)], version: 1, snapshot: None };
         check(Message::Begin(state.into()), Peer::Controller, "its map has 1 bundles of");
 
         let position = Instance { epoch: 1, statement: StatementIx(700) };
         let saved = Saved { bundle: BundleIx(0), position, iteration: 1, datasets: Vec::new() };
         check(Message::Saved(saved.into()), worker, "statement 700 does not end an iteration");
 
-        let mut report = Report { worker: 1, ..Report::default() };
+        let mut report = Report { worker: WorkerIx(1), ..Report::default() };
         report.observed.insert(StatementIx(far), (1, 1));
         check(Message::Finished(report.clone().into()), worker, "statement 4000000000 is out of range");
         report.observed.clear();
         assert_eq!(Message::Report(report.clone().into()).check(&plan, worker), Ok(()));
-        check(Message::Report(report.clone().into()), Peer::Worker(2), "it reports as worker 1");
+        check(Message::Report(report.clone().into()), Peer::Worker(WorkerIx(2)), "it reports as worker 1");
         report.bundles.push((BundleIx(far), 1, 1));
         check(Message::Report(report.into()), worker, bundle);
 
@@ -326,10 +327,10 @@ mod tests {
         let check = |change: &dyn Fn(&mut Packed), expect: &str| {
             let mut packed = packed(&plan);
             change(&mut packed);
-            let error = Message::Install(packed.into()).check(&plan, Peer::Worker(0)).unwrap_err();
+            let error = Message::Install(packed.into()).check(&plan, Peer::Worker(WorkerIx(0))).unwrap_err();
             assert!(error.contains(expect), "{error} instead of {expect}");
         };
-        assert_eq!(Message::Install(packed(&plan).into()).check(&plan, Peer::Worker(0)), Ok(()));
+        assert_eq!(Message::Install(packed(&plan).into()).check(&plan, Peer::Worker(WorkerIx(0))), Ok(()));
         check(&|packed| packed.bundle = BundleIx(99), "bundle 99 is out of range");
         check(&|packed| packed.states.truncate(1), "does not have the partitions of its group");
         check(&|packed| packed.states[0].0 = DatasetIx(2), "does not have the partitions of its group");

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pellucid_trace::record::{MachineIx, ResourceIx};
 
+use crate::dataflow::index::WorkerIx;
 use crate::error::JobError;
 use crate::protocol::records::{Host, TraceBatch};
 use crate::tracing::bandwidth::Bandwidth;
@@ -24,10 +25,10 @@ const MAX_OFFSETS: usize = 50;
 pub(crate) struct TraceMerger {
     recording: Recording,
     memory: Vec<Bandwidth>,
-    workers: BTreeMap<u32, Source>,
+    workers: BTreeMap<WorkerIx, Source>,
     /// By host name.
     hosts: BTreeMap<String, HostResources>,
-    pending: Vec<(u32, TraceBatch)>,
+    pending: Vec<(WorkerIx, TraceBatch)>,
 }
 
 struct Source {
@@ -50,7 +51,7 @@ impl TraceMerger {
     }
 
     /// Adds a batch from a worker; `members` are all workers in the job.
-    pub fn take(&mut self, worker: u32, batch: TraceBatch, members: impl Iterator<Item = u32>) {
+    pub fn take(&mut self, worker: WorkerIx, batch: TraceBatch, members: impl Iterator<Item = WorkerIx>) {
         let now_ns = self.recording.recorder.now_ns();
         let source = self.workers.entry(worker).or_insert_with(|| Source {
             host: batch.host.clone(),
@@ -102,7 +103,7 @@ impl TraceMerger {
         self.hosts.insert(name, HostResources { machine, cores, link: None });
     }
 
-    fn record_one(&mut self, worker: u32, batch: &TraceBatch) {
+    fn record_one(&mut self, worker: WorkerIx, batch: &TraceBatch) {
         let Some(source) = self.workers.get(&worker) else { return };
         let Some(resources) = self.hosts.get_mut(&source.host.name) else { return };
         let offset_ns = source.offsets_ns.iter().copied().min().unwrap_or(0);

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use crate::dataflow::index::WorkerIx;
 use crate::protocol::message::Peer;
 use crate::sync::lock;
 use crate::transport::handshake::{CONTROLLER, handshake};
@@ -143,7 +144,7 @@ impl Acceptor {
             (Ok((peer, _)), _) if peer.rank == CONTROLLER => Err("a worker cannot be a controller".into()),
             (Ok((peer, tunnel)), Some(stream)) => {
                 let sends = self.mesh.rank == CONTROLLER;
-                self.mesh.add(Peer::Worker(peer.rank), peer.address, stream, tunnel, sends)
+                self.mesh.add(Peer::Worker(WorkerIx(peer.rank)), peer.address, stream, tunnel, sends)
             }
             (Ok(_), None) => Err("too many connections wait for authentication".into()),
             (Err(error), _) => Err(error),

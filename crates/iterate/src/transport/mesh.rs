@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
+use crate::dataflow::index::WorkerIx;
 use crate::dataflow::plan::Plan;
 use crate::protocol::message::{Envelope, Message, Peer};
 use crate::protocol::ports::Network;
@@ -56,7 +57,7 @@ pub(crate) struct Mesh {
     /// Connections for sending.
     links: RwLock<BTreeMap<Peer, Arc<Link>>>,
     /// Addresses that the other workers listen on.
-    addresses: RwLock<BTreeMap<u32, String>>,
+    addresses: RwLock<BTreeMap<WorkerIx, String>>,
     /// Number of workers on the same host, by the latest list of addresses.
     local_workers: AtomicUsize,
     /// Connections for receiving, used by one thread at a time.
@@ -65,7 +66,7 @@ pub(crate) struct Mesh {
     added: Mutex<Vec<Arc<Link>>>,
     queued: AtomicUsize,
     /// Workers to which a message could not be sent.
-    unreachable: Mutex<Vec<u32>>,
+    unreachable: Mutex<Vec<WorkerIx>>,
     /// Time of the last message from the controller.
     last_heard: Mutex<Instant>,
     wake: OwnedFd,
@@ -111,7 +112,7 @@ impl Link {
 pub(crate) enum MeshEvent {
     Message(Peer, Envelope),
     /// A worker connected; it listens on this address.
-    Joined(u32, String),
+    Joined(WorkerIx, String),
     /// A connection ended, with the cause.
     Lost(Peer, String),
 }
@@ -276,7 +277,7 @@ impl Mesh {
     }
 
     /// Sends a peer the addresses of all workers.
-    pub fn send_addresses(&self, to: Peer, addresses: &BTreeMap<u32, String>) {
+    pub fn send_addresses(&self, to: Peer, addresses: &BTreeMap<WorkerIx, String>) {
         let mut frame = Vec::new();
         let message = Message::Addresses(addresses.clone().into_iter().collect());
         wire::encode(&Envelope { generation: 0, message }, &mut frame);
@@ -437,7 +438,7 @@ impl Mesh {
         Ok(())
     }
 
-    fn learn_addresses(&self, addresses: Vec<(u32, String)>) {
+    fn learn_addresses(&self, addresses: Vec<(WorkerIx, String)>) {
         let own = host(&self.address);
         let here = addresses.iter().filter(|(_, address)| host(address) == own).count();
         self.local_workers.store(here.max(1), Ordering::Relaxed);
@@ -470,7 +471,7 @@ impl Network for Mesh {
         self.queued.load(Ordering::Acquire) > MAX_QUEUED_BYTES
     }
 
-    fn forget(&self, worker: u32) {
+    fn forget(&self, worker: WorkerIx) {
         self.cut(Peer::Worker(worker));
     }
 }

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, StatementIx};
+use crate::dataflow::index::{BundleIx, DatasetIx, DatasetSet, StatementIx, WorkerIx};
 use crate::dataflow::plan::Instance;
 use crate::protocol::message::{Envelope, Message, Packed};
 use crate::protocol::records::{Arrival, Exchanged, Host, Part, Sample, Signal, TraceBatch};
@@ -182,7 +182,7 @@ macro_rules! number {
     )+};
 }
 
-number!(StatementIx, BundleIx, DatasetIx, DatasetSet);
+number!(StatementIx, BundleIx, DatasetIx, DatasetSet, WorkerIx);
 
 impl Binary for f64 {
     fn put(&self, out: &mut Vec<u8>) {

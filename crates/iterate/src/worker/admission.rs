@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
     use crate::dataflow::data::Chunk;
-    use crate::dataflow::index::{BundleIx, GroupIx};
+    use crate::dataflow::index::{GroupIx, WorkerIx};
     use crate::dataflow::plan::{Instance, Statement};
     use crate::exec::bundle::Bundle;
     use crate::protocol::ports::Network;
@@ -147,11 +147,11 @@ mod tests {
     fn fill(worker: &Worker, generation: u32, message: impl Fn(u32) -> Message) -> (usize, String) {
         for number in 0.. {
             let envelope = Envelope { generation, message: message(number) };
-            assert_eq!(envelope.message.check(&worker.plan, Peer::Worker(7)), Ok(()));
-            if let Err(error) = worker.admit(Peer::Worker(7), &envelope) {
+            assert_eq!(envelope.message.check(&worker.plan, Peer::Worker(WorkerIx(7))), Ok(()));
+            if let Err(error) = worker.admit(Peer::Worker(WorkerIx(7)), &envelope) {
                 return (number as usize, error);
             }
-            worker.handle(Peer::Worker(7), envelope);
+            worker.handle(Peer::Worker(WorkerIx(7)), envelope);
         }
         unreachable!()
     }
@@ -159,9 +159,9 @@ mod tests {
     #[test]
     fn program_limits_the_messages_that_wait() {
         let plan = plan(9);
-        let options = WorkerOptions { rank: 0, threads: 1, snapshot_every: 0 };
+        let options = WorkerOptions { rank: WorkerIx(0), threads: 1, snapshot_every: 0 };
         let worker = Worker::new(plan.clone(), options, Arc::new(Nowhere), None);
-        worker.reset_owner(FIRST, Entry { worker: 0, version: 1 });
+        worker.reset_owner(FIRST, Entry { worker: WorkerIx(0), version: 1 });
         let limit = plan.max_arrivals(FIRST);
         assert!((MAX_LEAD as usize..10 * MAX_LEAD as usize).contains(&limit), "{limit}");
         let error = |limit, purpose| format!("{limit} messages wait {purpose}, more than the program sends");
@@ -175,9 +175,10 @@ mod tests {
         lock(&worker.slot(FIRST).inbox).arrivals.clear();
         let (number, ahead) = fill(&worker, 0, |_| chunk(&plan, MAX_LEAD + 1));
         assert_eq!((number, ahead.as_str()), (0, "bundle 0 in epoch 0 gets a chunk for epoch 257"));
-        let reports = |worker_| {
-            lock(&worker.slot(FIRST).inbox).arrivals.clear();
-            let arrival = Arrival::Passed { worker: worker_, epoch: 0 };
+        let here = worker.slot(FIRST);
+        let reports = |worker| {
+            lock(&here.inbox).arrivals.clear();
+            let arrival = Arrival::Passed { worker: WorkerIx(worker), epoch: 0 };
             Message::Deliver { to: vec![(FIRST, 1)], arrival }
         };
         let refused = error(MAX_WORKERS, "as reports of other workers");
@@ -207,7 +208,7 @@ mod tests {
                         match event {
                             MeshEvent::Message(_, Envelope { generation, message: Message::Begin(_) }) => {
                                 let message = chunk(&plan, 1 << 40);
-                                mesh.send(Peer::Worker(0), Envelope { generation, message });
+                                mesh.send(Peer::Worker(WorkerIx(0)), Envelope { generation, message });
                             }
                             MeshEvent::Lost(..) => dropped = true,
                             _ => {}

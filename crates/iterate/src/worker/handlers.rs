@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::dataflow::data::Chunk;
-use crate::dataflow::index::BundleIx;
+use crate::dataflow::index::{BundleIx, WorkerIx};
 use crate::error::JobError;
 use crate::exec::bundle::Bundle;
 use crate::protocol::message::{Envelope, Message, Packed, Peer};
@@ -206,7 +206,7 @@ impl Worker {
     }
 
     /// Updates the member list and sends new members the known signals, which they have missed.
-    fn change_members(&self, version: u32, members: Vec<u32>) {
+    fn change_members(&self, version: u32, members: Vec<WorkerIx>) {
         let Some(before) = self.members.replace(version, members.clone()) else { return };
         let leavers = before.iter().copied().filter(|worker| !members.contains(worker));
         lock(&self.control).membership.add_leavers(leavers);
@@ -218,7 +218,7 @@ impl Worker {
 
     /// Starts draining this worker after it has left the job. Others may still send to it until they learn that it
     /// left, so it forwards messages until all of them have sent [`Message::Drained`].
-    fn start_drain(&self, members: Vec<u32>) {
+    fn start_drain(&self, members: Vec<WorkerIx>) {
         lock(&self.control).membership.start_drain(members);
         self.stop_if_drained();
     }
@@ -228,7 +228,7 @@ impl Worker {
     /// worker itself began to drain, or `None` if it does not.
     fn notify_drained(&self) -> Option<u32> {
         let mut control = lock(&self.control);
-        let holds = |worker: u32| self.plan.bundles().any(|bundle| self.owner(bundle).worker == worker);
+        let holds = |worker: WorkerIx| self.plan.bundles().any(|bundle| self.owner(bundle).worker == worker);
         let (leavers, drain) = (control.membership.take_leavers(holds), control.membership.count_report());
         drop(control);
         leavers.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Drained));

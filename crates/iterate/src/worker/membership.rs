@@ -6,18 +6,20 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::dataflow::index::WorkerIx;
+
 /// The member list, with its version. Tasks read it.
 #[derive(Default)]
-pub(crate) struct Members(RwLock<(u32, Arc<Vec<u32>>)>);
+pub(crate) struct Members(RwLock<(u32, Arc<Vec<WorkerIx>>)>);
 
 impl Members {
     /// Returns the workers in the job.
-    pub fn get(&self) -> Arc<Vec<u32>> {
+    pub fn get(&self) -> Arc<Vec<WorkerIx>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// Replaces the list by a newer one and returns the old one, or `None` if `members` is outdated.
-    pub fn replace(&self, version: u32, members: Vec<u32>) -> Option<Arc<Vec<u32>>> {
+    pub fn replace(&self, version: u32, members: Vec<WorkerIx>) -> Option<Arc<Vec<WorkerIx>>> {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.0 > version {
             return None;
@@ -31,21 +33,21 @@ impl Members {
 #[derive(Default)]
 pub(crate) struct Membership {
     /// Workers that left the job and were not told yet that this one sends no more.
-    leavers: Vec<u32>,
+    leavers: Vec<WorkerIx>,
     /// Workers that have told this one that they send no more.
-    drained: BTreeSet<u32>,
+    drained: BTreeSet<WorkerIx>,
     /// Once this worker has left: the workers that it waits for, and the number of reports since then.
-    drain: Option<(BTreeSet<u32>, u32)>,
+    drain: Option<(BTreeSet<WorkerIx>, u32)>,
 }
 
 impl Membership {
     /// Adds workers that left the job.
-    pub fn add_leavers(&mut self, workers: impl Iterator<Item = u32>) {
+    pub fn add_leavers(&mut self, workers: impl Iterator<Item = WorkerIx>) {
         self.leavers.extend(workers);
     }
 
     /// Takes the workers that left and hold no bundle, so that this one sends them no more.
-    pub fn take_leavers(&mut self, holds: impl Fn(u32) -> bool) -> Vec<u32> {
+    pub fn take_leavers(&mut self, holds: impl Fn(WorkerIx) -> bool) -> Vec<WorkerIx> {
         let (waiting, done) =
             std::mem::take(&mut self.leavers).into_iter().partition(|&worker| holds(worker));
         self.leavers = waiting;
@@ -53,12 +55,12 @@ impl Membership {
     }
 
     /// Starts draining this worker, which waits for `members`.
-    pub fn start_drain(&mut self, members: Vec<u32>) {
+    pub fn start_drain(&mut self, members: Vec<WorkerIx>) {
         self.drain = Some((members.into_iter().collect(), 0));
     }
 
     /// Records that a worker sends no more.
-    pub fn drained_by(&mut self, worker: u32) {
+    pub fn drained_by(&mut self, worker: WorkerIx) {
         self.drained.insert(worker);
     }
 

@@ -1,6 +1,6 @@
 //! The outbox of a worker thread: delivers the chunks of its scatter tasks here and to other workers.
 
-use crate::dataflow::index::BundleIx;
+use crate::dataflow::index::{BundleIx, WorkerIx};
 use crate::dataflow::plan::Instance;
 use crate::dataflow::routes::{Routes, Sent};
 use crate::exec::host::Outbox;
@@ -13,7 +13,7 @@ pub(crate) struct ThreadOutbox<'w> {
     worker: &'w Worker,
     buffers: Vec<Sent>,
     /// Destinations of the current scatter task on other workers: worker, bundle, version, place.
-    remote: Vec<(u32, BundleIx, u32, usize)>,
+    remote: Vec<(WorkerIx, BundleIx, u32, usize)>,
 }
 
 impl<'w> ThreadOutbox<'w> {

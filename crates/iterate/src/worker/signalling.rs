@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::dataflow::index::WorkerIx;
 use crate::exec::host::SignalBoard;
 use crate::protocol::limits::{EPOCH_REPORT_INTERVAL, WINDOW};
 use crate::protocol::message::{Message, Peer};
@@ -33,18 +34,18 @@ impl SignalBoard for Worker {
         self.signals.get(epoch)
     }
 
-    fn may_publish(&self, epoch: u64, passed: &[(u32, u64)]) -> bool {
+    fn may_publish(&self, epoch: u64, passed: &[(WorkerIx, u64)]) -> bool {
         if epoch < self.window.publish_limit.load(Ordering::Acquire) {
             return true;
         }
         let mut behind = u64::MAX;
-        let mut last = u32::MAX;
+        let mut last = None;
         for bundle in self.plan.bundles() {
             let worker = self.owner(bundle).worker;
-            if worker != last {
+            if last != Some(worker) {
                 let reported = passed.iter().find(|p| p.0 == worker).map_or(0, |p| p.1);
                 behind = behind.min(reported);
-                last = worker;
+                last = Some(worker);
             }
         }
         let publish_limit = behind.saturating_add(WINDOW);

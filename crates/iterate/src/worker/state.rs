@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::dataflow::index::{BundleIx, StatementIx, Table};
+use crate::dataflow::index::{BundleIx, StatementIx, Table, WorkerIx};
 use crate::dataflow::plan::Plan;
 use crate::error::JobError;
 use crate::exec::run_queue::RunQueue;
@@ -29,7 +29,7 @@ use crate::worker::signalling::Window;
 /// Configuration of a worker.
 #[derive(Clone)]
 pub(crate) struct WorkerOptions {
-    pub rank: u32,
+    pub rank: WorkerIx,
     pub threads: usize,
     /// Iterations between snapshots; 0 takes them only on request.
     pub snapshot_every: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Control {
     /// Messages of future generations, by sender.
     pub deferred_messages: BTreeMap<Peer, Vec<Envelope>>,
     /// Workers that have reported their progress to bundles here.
-    pub reporters: BTreeSet<u32>,
+    pub reporters: BTreeSet<WorkerIx>,
 }
 
 impl Worker {
@@ -103,7 +103,7 @@ impl Worker {
         }
     }
 
-    pub fn rank(&self) -> u32 {
+    pub fn rank(&self) -> WorkerIx {
         self.options.rank
     }
 
@@ -119,18 +119,18 @@ impl Worker {
     /// Returns the location of a bundle as known to this worker.
     pub fn owner(&self, bundle: BundleIx) -> Entry {
         let entry = self.owners[bundle].load(Ordering::Acquire);
-        Entry { worker: entry as u32, version: (entry >> 32) as u32 }
+        Entry { worker: WorkerIx(entry as u32), version: (entry >> 32) as u32 }
     }
 
     /// Updates an entry of the partition map. An older version is ignored.
     pub fn set_owner(&self, bundle: BundleIx, entry: Entry) {
-        let new = u64::from(entry.version) << 32 | u64::from(entry.worker);
+        let new = u64::from(entry.version) << 32 | u64::from(entry.worker.0);
         self.owners[bundle].fetch_max(new, Ordering::AcqRel);
     }
 
     /// Sets an entry of the partition map regardless of its version.
     pub fn reset_owner(&self, bundle: BundleIx, entry: Entry) {
-        let new = u64::from(entry.version) << 32 | u64::from(entry.worker);
+        let new = u64::from(entry.version) << 32 | u64::from(entry.worker.0);
         self.owners[bundle].store(new, Ordering::Release);
     }
 
@@ -213,7 +213,7 @@ impl Worker {
         Usage { busy_ns: sum(|queue| &queue.busy_ns), tasks: sum(|queue| &queue.tasks) }
     }
 
-    pub fn members(&self) -> Arc<Vec<u32>> {
+    pub fn members(&self) -> Arc<Vec<WorkerIx>> {
         self.members.get()
     }
 
