@@ -161,7 +161,7 @@ mod tests {
         let plan = plan(9);
         let options = WorkerOptions { rank: WorkerIx(0), threads: 1, snapshot_every: 0 };
         let worker = Worker::new(plan.clone(), options, Arc::new(Nowhere), None);
-        worker.reset_owner(FIRST, Entry { worker: WorkerIx(0), version: 1 });
+        worker.map.reset(FIRST, Entry { worker: WorkerIx(0), version: 1 });
         let limit = plan.max_arrivals(FIRST);
         assert!((MAX_LEAD as usize..10 * MAX_LEAD as usize).contains(&limit), "{limit}");
         let error = |limit, purpose| format!("{limit} messages wait {purpose}, more than the program sends");

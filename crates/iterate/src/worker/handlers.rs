@@ -13,7 +13,7 @@ use crate::dataflow::index::{BundleIx, WorkerIx};
 use crate::error::JobError;
 use crate::exec::bundle::Bundle;
 use crate::protocol::message::{Envelope, Message, Packed, Peer};
-use crate::protocol::records::{Entry, JobState, Report, Usage};
+use crate::protocol::records::{Entry, JobState, Report};
 use crate::sync::lock;
 use crate::worker::reporting::Iterations;
 use crate::worker::state::{Control, Worker};
@@ -152,7 +152,7 @@ impl Worker {
             *slot.bundle() = None;
         }
         for (bundle, &entry) in job_state.map.entries() {
-            self.reset_owner(bundle, entry);
+            self.map.reset(bundle, entry);
             if entry.worker == self.rank() {
                 self.restart(&mut control, bundle, &job_state);
             }
@@ -197,7 +197,7 @@ impl Worker {
 
     fn change_map(&self, entries: &[(BundleIx, Entry)]) {
         for &(bundle, entry) in entries {
-            self.set_owner(bundle, entry);
+            self.map.update(bundle, entry);
         }
         // A bundle that computes a signal may have been waiting for a worker that no longer holds bundles.
         for bundle in self.plan.signal_bundles() {
@@ -228,7 +228,8 @@ impl Worker {
     /// worker itself began to drain, or `None` if it does not.
     fn notify_drained(&self) -> Option<u32> {
         let mut control = lock(&self.control);
-        let holds = |worker: WorkerIx| self.plan.bundles().any(|bundle| self.owner(bundle).worker == worker);
+        let holds =
+            |worker: WorkerIx| self.plan.bundles().any(|bundle| self.map.get(bundle).worker == worker);
         let (leavers, drain) = (control.membership.take_leavers(holds), control.membership.count_report());
         drop(control);
         leavers.into_iter().for_each(|worker| self.send(Peer::Worker(worker), Message::Drained));
@@ -259,7 +260,7 @@ impl Worker {
     fn install(&self, from: Peer, packed: Packed) {
         let mut control = lock(&self.control);
         let (ix, version) = (packed.bundle, packed.version);
-        if self.owner(ix).version > version || self.slot(ix).is_resident() {
+        if self.map.get(ix).version > version || self.slot(ix).is_resident() {
             return;
         }
         for &(epoch, signal) in &packed.signals {
@@ -274,7 +275,7 @@ impl Worker {
             }
         };
         let tasks = bundle.tasks;
-        self.set_owner(ix, Entry { worker: self.rank(), version });
+        self.map.update(ix, Entry { worker: self.rank(), version });
         control.reporting.arrive(tasks);
         self.place(&mut control, Box::new(bundle), version);
         drop(control);
@@ -318,7 +319,6 @@ impl Worker {
         let mut control = lock(&self.control);
         let (number, departed) = (control.reporting.count(), control.reporting.departed());
         let iterations = lock(&self.iterations);
-        let spent = |of: fn(&Usage) -> u64| of(&iterations.last) - of(&iterations.first);
         let mut report = Report {
             worker: self.rank(),
             number: if whole { u64::MAX } else { number },
@@ -331,7 +331,7 @@ impl Worker {
             busy_ns: departed.busy_ns,
             observed: lock(&self.observed).clone(),
             iterations_ns: if whole { iterations.at_ns.clone() } else { Vec::new() },
-            iterating: Usage { busy_ns: spent(|spent| spent.busy_ns), tasks: spent(|spent| spent.tasks) },
+            iterating: iterations.usage(),
             ..Report::default()
         };
         drop(iterations);

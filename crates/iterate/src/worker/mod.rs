@@ -6,6 +6,7 @@ pub(crate) mod handlers;
 pub(crate) mod membership;
 pub(crate) mod migration;
 pub(crate) mod outbox;
+pub(crate) mod partition_map;
 pub(crate) mod reporting;
 pub(crate) mod residency;
 pub(crate) mod signalling;

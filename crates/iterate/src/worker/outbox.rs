@@ -44,7 +44,7 @@ impl Outbox for ThreadOutbox<'_> {
         let arrival = |place| Arrival::Chunk { gather, source, chunk: sent.chunk(place) };
         for place in 0..routes.width(source) {
             let to = group.bundle(routes.destination(source, place));
-            let owner = worker.owner(to);
+            let owner = worker.map.get(to);
             if owner.worker == worker.rank() {
                 worker.deliver(to, owner.version, arrival(place));
             } else {

@@ -5,12 +5,34 @@ use std::collections::BTreeMap;
 use crate::dataflow::index::BundleIx;
 use crate::protocol::records::Usage;
 
+/// Maximum number of iterations whose times are recorded.
+const MAX_RECORDED_ITERATIONS: usize = 1 << 20;
+
 /// Times at which signals of outermost loops were computed, and the worker's usage at the first and the last.
 #[derive(Default)]
 pub(crate) struct Iterations {
     pub at_ns: Vec<u64>,
-    pub first: Usage,
-    pub last: Usage,
+    first: Usage,
+    last: Usage,
+}
+
+impl Iterations {
+    /// Records that a signal of an outermost loop was computed; `usage` is the worker's at that time.
+    pub fn record(&mut self, at_ns: u64, usage: Usage) {
+        if self.at_ns.is_empty() {
+            self.first = usage;
+        }
+        if self.at_ns.len() < MAX_RECORDED_ITERATIONS {
+            self.at_ns.push(at_ns);
+            self.last = usage;
+        }
+    }
+
+    /// Returns the usage between the first recorded time and the last.
+    pub fn usage(&self) -> Usage {
+        let Self { first, last, .. } = self;
+        Usage { busy_ns: last.busy_ns - first.busy_ns, tasks: last.tasks - first.tasks }
+    }
 }
 
 /// See the [module](self).

@@ -107,7 +107,7 @@ impl Worker {
                 return Some(bundle);
             }
         }
-        self.set_owner(bundle.ix, to);
+        self.map.update(bundle.ix, to);
         control.migration.depart(bundle.ix, to.version, bundle.position.epoch);
         let busy_ns = slot.busy_ns.swap(0, Ordering::Relaxed);
         control.reporting.depart(bundle.ix, Usage { busy_ns, tasks: bundle.tasks });

@@ -41,7 +41,7 @@ impl SignalBoard for Worker {
         let mut behind = u64::MAX;
         let mut last = None;
         for bundle in self.plan.bundles() {
-            let worker = self.owner(bundle).worker;
+            let worker = self.map.get(bundle).worker;
             if last != Some(worker) {
                 let reported = passed.iter().find(|p| p.0 == worker).map_or(0, |p| p.1);
                 behind = behind.min(reported);

@@ -17,12 +17,13 @@ use crate::exec::signals::Signals;
 use crate::exec::slot::Slot;
 use crate::protocol::message::{Envelope, Message, Peer};
 use crate::protocol::ports::{Network, Store};
-use crate::protocol::records::{Arrival, Entry, Usage};
+use crate::protocol::records::{Arrival, Usage};
 use crate::sync::lock;
 use crate::tracing::sampling::SampleBuffer;
 use crate::worker::gate::Gate;
 use crate::worker::membership::{Members, Membership};
 use crate::worker::migration::Migration;
+use crate::worker::partition_map::PartitionMap;
 use crate::worker::reporting::{Iterations, Reporting};
 use crate::worker::signalling::Window;
 
@@ -40,8 +41,7 @@ pub(crate) struct Worker {
     pub plan: Arc<Plan>,
     pub options: WorkerOptions,
     slots: Table<BundleIx, OnceLock<Box<Slot>>>,
-    /// The partition map: version and worker of each bundle, packed into one word.
-    owners: Table<BundleIx, AtomicU64>,
+    pub map: PartitionMap,
     pub signals: Signals,
     pub run_queues: Box<[RunQueue]>,
     pub generation: AtomicU32,
@@ -83,7 +83,7 @@ impl Worker {
     ) -> Self {
         Self {
             slots: plan.bundles().map(|_| OnceLock::new()).collect(),
-            owners: plan.bundles().map(|_| AtomicU64::new(u64::from(u32::MAX))).collect(),
+            map: PartitionMap::new(&plan),
             signals: Signals::new(),
             run_queues: (0..options.threads.max(1)).map(|_| RunQueue::new()).collect(),
             generation: AtomicU32::new(0),
@@ -114,24 +114,6 @@ impl Worker {
     pub fn slot(&self, bundle: BundleIx) -> &Slot {
         let threads = self.run_queues.len() as u32;
         self.slots[bundle].get_or_init(|| Box::new(Slot::new(bundle.0 % threads)))
-    }
-
-    /// Returns the location of a bundle as known to this worker.
-    pub fn owner(&self, bundle: BundleIx) -> Entry {
-        let entry = self.owners[bundle].load(Ordering::Acquire);
-        Entry { worker: WorkerIx(entry as u32), version: (entry >> 32) as u32 }
-    }
-
-    /// Updates an entry of the partition map. An older version is ignored.
-    pub fn set_owner(&self, bundle: BundleIx, entry: Entry) {
-        let new = u64::from(entry.version) << 32 | u64::from(entry.worker.0);
-        self.owners[bundle].fetch_max(new, Ordering::AcqRel);
-    }
-
-    /// Sets an entry of the partition map regardless of its version.
-    pub fn reset_owner(&self, bundle: BundleIx, entry: Entry) {
-        let new = u64::from(entry.version) << 32 | u64::from(entry.worker.0);
-        self.owners[bundle].store(new, Ordering::Release);
     }
 
     /// Makes a bundle ready: puts it into its thread's run queue, unless it is queued or running.
@@ -184,7 +166,7 @@ impl Worker {
             self.notify(to);
             return;
         };
-        let owner = self.owner(to);
+        let owner = self.map.get(to);
         if owner.worker == self.rank() || version > owner.version {
             control.migration.keep(to, arrival);
         } else {
@@ -196,7 +178,7 @@ impl Worker {
 
     /// Sends an arrival to the worker that holds the bundle, according to the map.
     pub fn route(&self, to: BundleIx, arrival: Arrival) {
-        let owner = self.owner(to);
+        let owner = self.map.get(to);
         if owner.worker == self.rank() {
             self.deliver(to, owner.version, arrival);
         } else {

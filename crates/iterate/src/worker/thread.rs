@@ -18,9 +18,6 @@ use crate::sync::lock;
 use crate::worker::outbox::ThreadOutbox;
 use crate::worker::state::Worker;
 
-/// Maximum number of iterations whose times are recorded.
-const MAX_RECORDED_ITERATIONS: usize = 1 << 20;
-
 /// See the [module](self).
 pub(crate) struct Thread<'w, M> {
     worker: &'w Worker,
@@ -177,14 +174,7 @@ impl<'w, M: Meter> Host for Thread<'w, M> {
     }
 
     fn record_iteration(&mut self) {
-        let mut iterations = lock(&self.worker.iterations);
-        if iterations.at_ns.len() < MAX_RECORDED_ITERATIONS {
-            iterations.at_ns.push(self.meter.now_ns());
-            iterations.last = self.worker.usage();
-            if iterations.at_ns.len() == 1 {
-                iterations.first = iterations.last;
-            }
-        }
+        lock(&self.worker.iterations).record(self.meter.now_ns(), self.worker.usage());
     }
 
     fn save(&mut self, bundle: &mut Bundle) {
