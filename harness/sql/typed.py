@@ -97,7 +97,7 @@ def run(case: Case) -> Outcome:
     try:
         with connect() as connection:
             found = answer(connection, case.duckdb or case.text)
-        return Outcome(read_back(case.read) if case.read else found, None)
+        return read_outcome(case) if case.read else Outcome(found, None)
     except duckdb.Error as error:
         return Outcome(None, str(error))
 
@@ -111,11 +111,14 @@ def connect() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def read_back(query: str) -> oracle.Answer:
-    """Returns the rows that DuckDB reads from written files."""
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        return answer(connection, query)
+def read_outcome(case: Case) -> Outcome:
+    """Returns the rows that DuckDB reads from the files that a case wrote into the current folder."""
+    try:
+        with duckdb.connect(config={"threads": 1}) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            return Outcome(answer(connection, case.read or ""), None)
+    except duckdb.Error as error:
+        return Outcome(None, str(error))
 
 
 def answer(connection: duckdb.DuckDBPyConnection, text: str) -> oracle.Answer:

@@ -48,7 +48,9 @@ def actual(value: Any, kind: str, type_name: str) -> Any:
     if kind.startswith(TIMES) and isinstance(value, str):
         return stamp(value)
     if type_name.startswith("Decimal") and isinstance(value, str):
-        return Decimal(value)
+        number = Decimal(value)
+        # Past 28 digits, arithmetic of decimals would fail.
+        return int(number) if number == number.to_integral_value() else number
     return value
 
 

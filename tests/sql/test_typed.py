@@ -3,6 +3,7 @@
 `python -m bench.typed` runs the cases in Pellucid.
 """
 
+import json
 import os
 import shutil
 import tomllib
@@ -11,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.binary import Ran
 from harness.sql import typed, typed_files
+from harness.sql.oracle import Answer
+from harness.sql.typed_judge import differs, judge
+from harness.sql.typed_values import actual, interval, stamp
 
 CASES = typed.load()
 # Cases in 256 of a review of what analysts type.
@@ -77,3 +82,56 @@ def test_parse_reads_headers_notes_and_comments():
     assert (second.text, second.reserved) == ("-- a comment\nSELECT 1", True)
     with pytest.raises(ValueError, match="cannot read the case header"):
         typed.parse("-- case: 1\nSELECT 1")
+
+
+ONE = typed.Outcome(Answer(["a", "n"], ["INTEGER", "VARCHAR"], [], None, [[1, "x"], [2, None]]), None)
+REFUSED = typed.Outcome(None, "Binder Error")
+
+
+def judged(text, expected=ONE, code=0, err="", columns=("a", "n"), rows=((1, "x"), (2, None)), **notes):
+    """Returns the verdict on an answer or an error."""
+    out = json.dumps({"columns": [{"name": name, "type": "Int64"} for name in columns], "rows": rows}) if code == 0 else ""
+    return judge(typed.Case("x-01", False, text, **notes), expected, Ran([], code, out, err)).kind
+
+
+def test_answers_are_judged_by_names_and_rows():
+    assert judged("FROM t") == "alike"
+    assert judged("FROM t", rows=((2, None), (1, "x"))) == "alike"
+    assert judged("FROM t", rows=((1, "x"),)) == "different"
+    assert judged("FROM t", columns=("A", "n")) == "different"
+    assert judged("FROM t", columns=(), rows=()) == "silent"
+    assert judged("FROM t", expected=REFUSED, error="t") == "different"
+    assert judge(typed.Case("x-01", False, "FROM t"), ONE, Ran([], 0, "", "")).kind == "silent"
+    assert judge(typed.Case("x-01", False, "FROM t"), ONE, None).kind == "panic"
+    assert judged("FROM t", code=101, err="thread panicked at src/x.rs") == "panic"
+    assert not differs("sum(Amount)", "sum(t.Amount)") and not differs("(a + 1)", "t.a + 1") and differs("Total (EUR)", "total (EUR)")
+
+
+def test_errors_are_clear_if_they_place_and_name_a_word():
+    text = "SELECT a,\n  strftime(d, '%Y') FROM t"
+    assert judged(text, code=1, err="error: unknown function strftime at line 2, column 3") == "clear error"
+    assert judged(text, code=1, err="error: unknown function `strftime`") == "unclear error"
+    assert judged(text, code=1, err="error: cannot plan at Line: 2, Column: 3\n  strftime(d, '%Y') FROM t\n  ^") == "unclear error"
+    assert judged(text, code=1, err="error: unknown at line 7, column 3") == "unclear error"
+
+
+def test_mistakes_need_place_name_and_candidate():
+    text, err = "SELECT Ctiy FROM c", "no column `Ctiy` at line 1, column 8; did you mean `City`?"
+    for message, verdict in (
+        (err, "alike"),
+        (err.replace("City", "Name"), "unclear error"),
+        (err.replace("column 8", "column 13"), "unclear error"),
+        (err.replace("Ctiy", "column"), "unclear error"),
+    ):
+        assert judged(text, REFUSED, 1, message, error="Ctiy|c.Ctiy -> City") == verdict
+    assert judged("SELECT 1 WHERE", REFUSED, 1, "unexpected end of input at line 1, column 15", error="end") == "alike"
+    assert judged("SELECT 'x'::INT", REFUSED, 1, "cannot cast x", data_error="x|y") == "alike"
+    assert judged("CREATE TABLE t (a INT CHECK (a > 0))", REFUSED, 1, "CHECK is not supported", data_error="CHECK") == "unclear error"
+    assert judged("SELECT to_char(d)", code=1, err="no to_char at line 1, column 8", duckdb="SELECT 1") == "alike"
+
+
+def test_values_have_one_form():
+    assert stamp("2024-01-01 10:00:00.500000000+02:00") == "2024-01-01T08:00:00.500000+00:00" == stamp("2024-01-01T08:00:00.5Z")
+    assert stamp("10:00:00.250") == "10:00:00.25" and stamp("2024-01-01") == "2024-01-01"
+    assert interval("1 years 2 mons 3 days 4 hours 5.5 secs") == "14 months 273605500000 us" and interval("P3DT-1H") == "0 months 255600000000 us"
+    assert actual({"a": 1, "b": [1.50]}, "STRUCT", "Struct") == '{"a": "1", "b": ["1.5"]}'
