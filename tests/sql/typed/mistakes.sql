@@ -50,7 +50,7 @@ SELECT count(* FROM orders
 SELECT (1 + 2 FROM orders
 
 -- case: mistakes-12
--- error: 'Lyon|'
+-- error: 'Lyon|string
 SELECT Name FROM customers WHERE City = 'Lyon
 
 -- case: mistakes-13 (reserved)
