@@ -13,8 +13,8 @@
 //! # Ok::<(), pellucid_engine::EngineError>(())
 //! ```
 //!
-//! A statement goes through the folders in this order: [`sql`] (its text), [`tables`] (the files that it
-//! names), [`plan`] (its stages), [`scan`] (the bytes that they read), [`execute`]. [`stores`] counts the
+//! A statement goes through the folders in this order: [`sql`] (its text), [`logical`] (its names), [`tables`]
+//! (the files that it names), [`plan`] (its stages), [`scan`] (the bytes that they read), [`execute`]. [`stores`] counts the
 //! requests of all of them; [`query`] calls them one after the other.
 //!
 //! Only this crate names DataFusion. Its own threads are two that plan, one for each query, and one
@@ -22,6 +22,7 @@
 
 mod error;
 mod execute;
+mod logical;
 mod plan;
 mod query;
 mod scan;

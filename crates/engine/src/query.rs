@@ -18,7 +18,6 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::parquet::file::metadata::PageIndexPolicy;
-use datafusion::sql::parser::Statement as Tree;
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use pellucid_runtime::{Job, Progress};
@@ -29,12 +28,13 @@ use crate::execute::exchange::{Exchange, Ledger};
 use crate::execute::output::Outputs;
 use crate::execute::stage::Builder;
 use crate::execute::{Execution, ExecutionParams, JobLedger, OpenFn};
+use crate::logical;
+use crate::logical::labels::Labels;
 use crate::plan::cut::{self, Node, StagePlan};
 use crate::plan::explain;
 use crate::scan::Source;
 use crate::scan::parquet::{Metadata, ParquetScan};
 use crate::session::Session;
-use crate::sql::logical;
 use crate::sql::stack::{cannot_start, thread_builder, with_large_stack};
 use crate::sql::statements::Statement;
 use crate::stores::{JobIo, JobStores, in_store, with_planning_job};
@@ -91,7 +91,7 @@ impl Query {
             listings.clear();
         }
         if session.options.input != Input::Storage {
-            with_large_stack(|| load(&session, statement.tree()))?;
+            with_large_stack(|| load(&session, &statement))?;
         }
         let (tracing, traced) = sync_channel(0);
         let traced = trace.is_some().then_some(traced);
@@ -116,7 +116,7 @@ impl Query {
                 let _tracing: SyncSender<()> = tracing;
                 let io = session.stores.begin(job.clone(), session.runtime.clone());
                 let running = Running { session, job, outputs, io };
-                let caught = catch_unwind(AssertUnwindSafe(|| running.run(statement.tree(), &recorder)));
+                let caught = catch_unwind(AssertUnwindSafe(|| running.run(&statement, &recorder)));
                 let outcome = caught.unwrap_or_else(|panic| Err(running.on_panic(panic.as_ref(), &recorder)));
                 // The receiver may be gone already.
                 let _ = sender.try_send(outcome);
@@ -169,7 +169,7 @@ impl Query {
 }
 
 /// Loads the statement's tables into memory if [`Input`] asks for it. The job reports planning errors.
-fn load(session: &Session, statement: &Tree) -> Result<(), EngineError> {
+fn load(session: &Session, statement: &Statement) -> Result<(), EngineError> {
     let state = session.context.state();
     let query = |logical: LogicalPlan| match logical {
         LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => None,
@@ -178,7 +178,8 @@ fn load(session: &Session, statement: &Tree) -> Result<(), EngineError> {
         query => Some(query),
     };
     session.tokio.block_on(async {
-        let Some(logical) = logical::plan(&state, statement).await.ok().and_then(query) else {
+        let planned = logical::plan(&state, statement).await;
+        let Some(logical) = planned.ok().and_then(|(logical, _)| query(logical)) else {
             return Ok(());
         };
         match session.options.input {
@@ -207,6 +208,8 @@ struct PlannedStatement {
     plan: Node,
     kind: StatementKind,
     metadata: Metadata,
+    /// Names of columns that the result shows instead of those of the plan.
+    labels: Labels,
 }
 
 /// A statement that its thread runs.
@@ -218,7 +221,7 @@ struct Running {
 }
 
 impl Running {
-    fn run(&self, statement: &Tree, recorder: &Recorder) -> Result<QueryResult, EngineError> {
+    fn run(&self, statement: &Statement, recorder: &Recorder) -> Result<QueryResult, EngineError> {
         let outcome = self.steps(statement).map_err(|error| logical::name_division(statement, error));
         if let Err(error) = &outcome {
             // A no-op if the job itself has failed.
@@ -254,7 +257,7 @@ impl Running {
     }
 
     /// Plans and runs the statement. The last part of the result is set for `EXPLAIN` only.
-    fn steps(&self, statement: &Tree) -> Result<Steps, EngineError> {
+    fn steps(&self, statement: &Statement) -> Result<Steps, EngineError> {
         let planning = with_planning_job(Arc::clone(&self.io), self.plan(statement));
         let planned = self.session.tokio.block_on(planning)?;
         if self.job.is_cancelled() {
@@ -278,6 +281,7 @@ impl Running {
             self.create_table(*table, &schema, batches)?;
             return Ok((Arc::new(Schema::empty()), Vec::new(), None));
         }
+        let (schema, batches) = labelled(schema, batches, &planned.labels)?;
         Ok((schema, batches, described.map(|stages| Explained { stages, ran })))
     }
 
@@ -317,10 +321,10 @@ impl Running {
         options.partitions.unwrap_or(options.cores * 4).max(4)
     }
 
-    async fn plan(&self, statement: &Tree) -> Result<PlannedStatement, EngineError> {
+    async fn plan(&self, statement: &Statement) -> Result<PlannedStatement, EngineError> {
         let context = &self.session.context;
         let state = context.state();
-        let logical = logical::plan(&state, statement).await?;
+        let (logical, labels) = logical::plan(&state, statement).await?;
         let (logical, kind) = match logical {
             LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), StatementKind::Explain),
             LogicalPlan::Analyze(a) => ((*a.input).clone(), StatementKind::ExplainAnalyze),
@@ -349,9 +353,12 @@ impl Running {
         };
         // The statement itself may have changed settings.
         let state = context.state();
-        let plan = state.create_physical_plan(&logical).await?;
+        let plan = match state.create_physical_plan(&logical).await {
+            Ok(plan) => plan,
+            Err(error) => return Err(logical::explain_physical(&state, statement, error).await),
+        };
         let metadata = metadata(&state, &plan).await?;
-        Ok(PlannedStatement { state, plan, kind, metadata })
+        Ok(PlannedStatement { state, plan, kind, metadata, labels })
     }
 
     /// Creates the context of the job's operators, with the job's own stores.
@@ -433,6 +440,27 @@ impl Running {
         self.session.tokio.block_on(self.session.context.execute_logical_plan(plan))?;
         Ok(())
     }
+}
+
+/// Renames the columns of a result to those to show.
+fn labelled(
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    labels: &Labels,
+) -> Result<(SchemaRef, Vec<RecordBatch>), EngineError> {
+    if labels.is_empty() {
+        return Ok((schema, batches));
+    }
+    let field = |field: &Arc<Field>| match labels.get(field.name()) {
+        Some(label) => Arc::new(field.as_ref().clone().with_name(label)),
+        None => Arc::clone(field),
+    };
+    let fields: Vec<_> = schema.fields().iter().map(field).collect();
+    let schema = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
+    let renamed = |batch: RecordBatch| RecordBatch::try_new(Arc::clone(&schema), batch.columns().to_vec());
+    let batches =
+        batches.into_iter().map(renamed).collect::<Result<_, _>>().map_err(DataFusionError::from)?;
+    Ok((schema, batches))
 }
 
 /// Columns, rows, and the stages that `EXPLAIN` shows instead of them.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
-use datafusion::common::{DataFusionError, TableReference};
+use datafusion::common::TableReference;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::object_store::ObjectStoreRegistry;
@@ -113,6 +113,8 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     // For an aggregate over an expression, it loses the minimum and maximum, and so drops rows.
     o.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     o.optimizer.repartition_file_min_size = 0;
+    // Errors show the place in the statement.
+    o.sql_parser.collect_spans = true;
     let plain = SessionContext::new_with_config_rt(config, env);
     let paths = Arc::new(PathTables::default());
     let catalogs = Arc::new(DynamicFileCatalog::new(

@@ -100,11 +100,11 @@ fn has_select(rest: &[TokenWithSpan]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::sql::sqlparser::dialect::GenericDialect;
+    use crate::sql::dialect::Pellucid;
     use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
     fn rewritten(sql: &str) -> String {
-        let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location().unwrap();
+        let tokens = Tokenizer::new(&Pellucid, sql).tokenize_with_location().unwrap();
         let words = |t: TokenWithSpan| match t.token {
             Token::Whitespace(_) => " ".to_string(),
             Token::Mul => " * ".to_string(),

@@ -1,8 +1,10 @@
-//! The text of statements, until DataFusion plans it.
+//! The text of statements, as syntax trees.
 
-pub(crate) mod from_first;
-pub(crate) mod logical;
-pub(crate) mod nesting;
+pub(crate) mod dialect;
+mod from_first;
+mod nesting;
+pub(crate) mod place;
 pub(crate) mod stack;
 pub(crate) mod statements;
 pub(crate) mod tree;
+mod unsupported;

@@ -169,13 +169,13 @@ fn effect(token: &Token) -> Effect {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::sql::sqlparser::dialect::GenericDialect;
+    use crate::sql::dialect::Pellucid;
     use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
     use super::*;
 
     fn checked(sql: &str) -> Result<(), String> {
-        let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location().expect("tokens");
+        let tokens = Tokenizer::new(&Pellucid, sql).tokenize_with_location().expect("tokens");
         check(&tokens).map(drop).map_err(|error| error.to_string())
     }
 

@@ -1,18 +1,19 @@
 //! SQL text, as statements that are parsed once.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use datafusion::common::DataFusionError;
 use datafusion::sql::parser::{
     CopyToSource, CopyToStatement, DFParserBuilder, ResetStatement, Statement as Tree,
 };
 use datafusion::sql::sqlparser::ast::{ObjectName, Statement as SqlStatement, Value};
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::EngineError;
+use crate::sql::dialect::Pellucid;
 use crate::sql::stack::with_large_stack;
-use crate::sql::{from_first, nesting, tree};
+use crate::sql::{from_first, nesting, place, unsupported};
 
 /// Maximum number of nested parentheses, subqueries and the like.
 const MAX_PARENTHESES: usize = 50;
@@ -24,6 +25,8 @@ const SHALLOW: usize = 500;
 #[derive(Debug)]
 pub struct Statement {
     sql: String,
+    /// The text that it is part of, for places in messages.
+    text: Arc<str>,
     /// Its first word in upper case, or `(`.
     keyword: String,
     tree: Tree,
@@ -35,20 +38,25 @@ impl Statement {
     /// Parses `text` into its statements, without empty ones.
     ///
     /// # Errors
-    /// Returns an error with line and column if any statement does not parse, so that a mistake in the
-    /// last statement is found before the first one runs.
+    /// Returns an error with its place if any statement does not parse, so that a mistake in the last
+    /// statement is found before the first one runs.
     pub fn parse_all(text: &str) -> Result<Vec<Statement>, EngineError> {
         with_large_stack(|| {
-            let tokens = Tokenizer::new(&GenericDialect {}, text)
+            let text: Arc<str> = Arc::from(text);
+            let tokens = Tokenizer::new(&Pellucid, &text)
                 .tokenize_with_location()
-                .map_err(|e| DataFusionError::SQL(Box::new(e.into()), None))?;
-            let mut at = Cursor { text, byte: 0, location: Location { line: 1, column: 1 } };
+                .map_err(|e| unparsed(&text, &[], DataFusionError::SQL(Box::new(e.into()), None)))?;
+            let mut at = Cursor { text: &text, byte: 0, location: Location { line: 1, column: 1 } };
             let mut statements = Vec::new();
             for tokens in tokens.split_inclusive(|t| t.token == Token::SemiColon) {
                 let start = at.byte;
-                let end = tokens.last().map_or(at.location, |last| last.span.start);
+                let end = tokens.last().map_or(at.location, |last| match last.token {
+                    Token::SemiColon => last.span.start,
+                    _ => last.span.end,
+                });
                 let sql = text[start..at.advance(end)].trim().to_string();
-                statements.extend(Self::parse_tokens(sql, tokens)?);
+                let parsed = Self::parse_tokens(sql, &text, tokens);
+                statements.extend(parsed.map_err(|error| unparsed(&text, tokens, error))?);
                 at.advance(tokens.last().map_or(end, |last| last.span.end));
             }
             Ok(statements)
@@ -56,7 +64,11 @@ impl Statement {
     }
 
     /// Parses the tokens of one statement; `None` if there are none but spaces and comments.
-    fn parse_tokens(sql: String, tokens: &[TokenWithSpan]) -> Result<Option<Self>, EngineError> {
+    fn parse_tokens(
+        sql: String,
+        text: &Arc<str>,
+        tokens: &[TokenWithSpan],
+    ) -> Result<Option<Self>, DataFusionError> {
         let first = tokens.iter().map(|t| &t.token).find(|token| !matches!(token, Token::Whitespace(_)));
         let keyword = match first {
             None | Some(Token::SemiColon | Token::EOF) => return Ok(None),
@@ -64,12 +76,12 @@ impl Statement {
         };
         let nested = nesting::check(tokens)?;
         let mut parser = DFParserBuilder::new(from_first::with_select(tokens))
-            .with_dialect(&GenericDialect {})
+            .with_dialect(&Pellucid)
             .with_recursion_limit(MAX_PARENTHESES)
             .build()?;
         let Some(tree) = parser.parse_statements()?.pop_front() else { return Ok(None) };
-        tree::check(&tree)?;
-        Ok(Some(Self { sql, keyword, tree, deep: nested > SHALLOW }))
+        unsupported::check(&tree)?;
+        Ok(Some(Self { sql, text: Arc::clone(text), keyword, tree, deep: nested > SHALLOW }))
     }
 
     /// Returns the text, without the semicolon.
@@ -107,6 +119,11 @@ impl Statement {
         self
     }
 
+    /// Returns the text that the statement is part of.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     pub(crate) fn tree(&self) -> &Tree {
         &self.tree
     }
@@ -137,6 +154,36 @@ impl FromStr for Statement {
             (Some(_), more) => Err(EngineError::Usage(format!("expected one statement, found {}", more + 1))),
         }
     }
+}
+
+/// Converts an error of the parser, which names a place at the end of its message, or none at the end of
+/// the text.
+fn unparsed(text: &str, tokens: &[TokenWithSpan], error: DataFusionError) -> EngineError {
+    let DataFusionError::SQL(inner, _) = error.find_root() else {
+        let span = place::of(&error);
+        let error = EngineError::from(error);
+        return match span {
+            Some(span) => EngineError::Usage(place::mark(text, span, &error.to_string())),
+            None => error,
+        };
+    };
+    let message = inner.to_string();
+    let message = message.strip_prefix("sql parser error: ").unwrap_or(&message);
+    let (message, span) = match place::of_parser(message) {
+        Some((message, at)) => {
+            let token = tokens.iter().find(|token| token.span.start == at);
+            (message, Some(token.map_or(Span::new(at, at), |token| token.span)))
+        }
+        None => {
+            let last = tokens.iter().rfind(|t| !matches!(t.token, Token::EOF | Token::Whitespace(_)));
+            (message, last.map(|last| Span::new(last.span.end, last.span.end)))
+        }
+    };
+    let message = format!("cannot parse the SQL: {}", message.replace("found: EOF", "found: end of input"));
+    EngineError::Usage(match span {
+        Some(span) => place::mark(text, span, &message),
+        None => message,
+    })
 }
 
 /// Converts the tokenizer's locations, which count characters, to byte offsets.
@@ -212,6 +259,7 @@ mod tests {
         for (sql, place) in [
             ("SELECT 1;\nSELECT 2;\n  SELECT 3 FORM x y", "line 3, column 17"),
             ("SELECT 1;\n SELECT 'x", "line 2, column 9"),
+            ("SELECT (1 +", "line 1, column 12"),
             ("FROM t;\nFROM t WHERE a = 1 LIMIT 1 x", "line 2, column 28"),
         ] {
             let error = split(sql).unwrap_err().to_string();

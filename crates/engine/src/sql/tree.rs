@@ -4,11 +4,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Ident, ObjectName, Query, Set, SetExpr, SetOperator, SetQuantifier,
-    Statement as SqlStatement, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+    BinaryOperator, Expr, Ident, ObjectName, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
 };
-
-use crate::EngineError;
 
 /// Replaces the table `from` by `to` in all queries of a statement. `from` stays the alias, so that
 /// qualified columns still resolve. With `quoted`, only quoted names are replaced. Returns true if
@@ -16,16 +13,21 @@ use crate::EngineError;
 pub(crate) fn rename(statement: &mut Statement, from: &str, to: &str, quoted: bool) -> bool {
     let mut tables = Rename { from, to, quoted, changed: false };
     // `Break` is `Infallible`.
-    let _ = match statement {
-        Statement::Statement(inner) => inner.as_mut().visit(&mut tables),
+    let _ = visit(statement, &mut tables);
+    tables.changed
+}
+
+/// Visits the queries of a statement.
+pub(crate) fn visit<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlow<V::Break> {
+    match statement {
+        Statement::Statement(inner) => inner.as_mut().visit(visitor),
         Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => query.as_mut().visit(&mut tables),
+            CopyToSource::Query(query) => query.as_mut().visit(visitor),
             CopyToSource::Relation(_) => ControlFlow::Continue(()),
         },
-        Statement::Explain(explain) => return rename(&mut explain.statement, from, to, quoted),
+        Statement::Explain(explain) => visit(&mut explain.statement, visitor),
         _ => ControlFlow::Continue(()),
-    };
-    tables.changed
+    }
 }
 
 struct Rename<'a> {
@@ -58,45 +60,8 @@ impl VisitorMut for Rename<'_> {
     }
 }
 
-/// The setting that would change how later statements are parsed.
-const DIALECT: &str = "datafusion.sql_parser.dialect";
-
-/// Refuses what would not do as it says: `EXCEPT ALL` and `INTERSECT ALL`, which DataFusion runs as joins
-/// that return the wrong number of duplicates, and another dialect, since statements are parsed before any
-/// runs.
-///
-/// # Errors
-/// Returns an error that names the construct.
-pub(crate) fn check(statement: &Statement) -> Result<(), EngineError> {
-    if let Statement::Statement(inner) = statement
-        && let SqlStatement::Set(Set::SingleAssignment { variable, .. }) = inner.as_ref()
-        && variable.to_string().eq_ignore_ascii_case(DIALECT)
-    {
-        return Err(EngineError::Usage(format!(
-            "cannot set {DIALECT}: there is one dialect of SQL here; remove the statement"
-        )));
-    }
-    match inspect(statement, &mut Queries) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(operator) => Err(EngineError::Usage(format!(
-            "{operator} ALL is not supported: it would return the wrong number of duplicate rows; use \
-             {operator}, or number equal rows with row_number() OVER (PARTITION BY …) on both sides first"
-        ))),
-    }
-}
-
-/// Finds a set operation that is not supported.
-struct Queries;
-
-impl Visitor for Queries {
-    type Break = SetOperator;
-
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SetOperator> {
-        unsupported_set_operation(&query.body)
-    }
-}
-
-fn inspect<V: Visitor>(statement: &Statement, visitor: &mut V) -> ControlFlow<V::Break> {
+/// Visits the queries of a statement.
+pub(crate) fn inspect<V: Visitor>(statement: &Statement, visitor: &mut V) -> ControlFlow<V::Break> {
     match statement {
         Statement::Statement(inner) => inner.visit(visitor),
         Statement::CopyTo(copy) => match &copy.source {
@@ -128,19 +93,6 @@ pub(crate) fn divisions(statement: &Statement) -> Vec<String> {
     let _ = inspect(statement, &mut found);
     found.0.dedup();
     found.0
-}
-
-/// Breaks with the operator of an `EXCEPT ALL` or `INTERSECT ALL` within `body`. Nested queries are
-/// visited on their own.
-fn unsupported_set_operation(body: &SetExpr) -> ControlFlow<SetOperator> {
-    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else {
-        return ControlFlow::Continue(());
-    };
-    if *op != SetOperator::Union && matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName) {
-        return ControlFlow::Break(*op);
-    }
-    unsupported_set_operation(left)?;
-    unsupported_set_operation(right)
 }
 
 #[cfg(test)]

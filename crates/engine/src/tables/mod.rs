@@ -21,8 +21,8 @@ use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTable
 use datafusion::execution::context::SessionState;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use strsim::levenshtein;
 
+use crate::logical::candidates::nearest;
 use crate::scan::text;
 
 /// A table factory for `FROM 'path'`.
@@ -350,15 +350,14 @@ pub(crate) fn suggest_tables(state: &SessionState, error: DataFusionError) -> Da
         .flat_map(|c| c.schema_names().into_iter().filter_map(move |s| c.schema(&s)))
         .flat_map(|schema| schema.table_names())
         .collect();
-    known.sort_by_cached_key(|other| (levenshtein(name, other), other.clone()));
-    let similar: Vec<String> =
-        known.into_iter().filter(|k| levenshtein(name, k) <= name.len().max(3) / 3 + 1).take(3).collect();
+    known.sort();
+    let similar = nearest(name, &known);
     let remedy = if similar.is_empty() {
         "register it with --table NAME=PATH, or query its files: FROM 'path/*.parquet'".to_string()
     } else {
         format!("did you mean {}?", similar.join(", "))
     };
-    DataFusionError::Plan(format!("table {name} does not exist; {remedy}"))
+    DataFusionError::Plan(format!("cannot find table {name}; {remedy}"))
 }
 
 /// Checks that a local path that is not a pattern can be read.

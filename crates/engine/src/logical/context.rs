@@ -1,0 +1,157 @@
+//! The tables, functions and settings that DataFusion's planner asks for while it plans one statement.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::catalog::TableFunctionArgs;
+use datafusion::catalog::cte_worktable::CteWorkTable;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::file_options::file_type::FileType;
+use datafusion::common::{DFSchema, ResolvedTableReference, Result, TableReference, plan_datafusion_err};
+use datafusion::datasource::file_format::format_as_file_type;
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, RelationPlanner};
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{
+    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, ScalarUDF, TableSource, WindowUDF,
+};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::sql::parser::Statement as Tree;
+use datafusion::sql::planner::{ParserOptions, SqlToRel};
+
+/// What one statement may use. Its tables are looked up once, so that the statement can be planned again
+/// after a name in it was replaced.
+pub(crate) struct Context<'a> {
+    state: &'a SessionState,
+    tables: HashMap<ResolvedTableReference, Arc<dyn TableSource>>,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(state: &'a SessionState) -> Self {
+        Self { state, tables: HashMap::new() }
+    }
+
+    /// Looks up the tables of a statement that are not known yet. The planner reports missing ones.
+    ///
+    /// # Errors
+    /// Returns an error if the files of a table cannot be read.
+    pub(crate) async fn resolve(&mut self, tree: &Tree) -> Result<()> {
+        for reference in self.state.resolve_table_references(tree)? {
+            let name = self.resolved(reference);
+            if self.tables.contains_key(&name) {
+                continue;
+            }
+            if let Ok(schema) = self.state.schema_for_ref(name.clone())
+                && let Some(table) = schema.table(&name.table).await?
+            {
+                self.tables.insert(name, provider_as_source(table));
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans a statement whose tables are resolved.
+    ///
+    /// # Errors
+    /// Returns an error if a name is unknown, or the statement is invalid or not supported.
+    pub(crate) fn plan(&self, tree: Tree) -> Result<LogicalPlan> {
+        let options = ParserOptions::from(&self.options().sql_parser);
+        SqlToRel::new_with_options(self, options).statement_to_plan(tree)
+    }
+
+    pub(crate) fn state(&self) -> &SessionState {
+        self.state
+    }
+
+    fn resolved(&self, name: TableReference) -> ResolvedTableReference {
+        let catalog = &self.state.config_options().catalog;
+        name.resolve(&catalog.default_catalog, &catalog.default_schema)
+    }
+}
+
+impl ContextProvider for Context<'_> {
+    fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>> {
+        let name = self.resolved(name);
+        self.tables.get(&name).cloned().ok_or_else(|| plan_datafusion_err!("table '{name}' not found"))
+    }
+
+    fn get_file_type(&self, extension: &str) -> Result<Arc<dyn FileType>> {
+        self.state
+            .get_file_format_factory(&extension.to_lowercase())
+            .map(format_as_file_type)
+            .ok_or_else(|| plan_datafusion_err!("There is no registered file format with ext {extension}"))
+    }
+
+    fn get_table_function_source(&self, name: &str, args: Vec<Expr>) -> Result<Arc<dyn TableSource>> {
+        let function = self
+            .state
+            .table_functions()
+            .get(&name.to_lowercase())
+            .ok_or_else(|| plan_datafusion_err!("table function '{name}' not found"))?;
+        let context = SimplifyContext::builder()
+            .with_config_options(Arc::clone(self.state.config_options()))
+            .with_query_execution_start_time(self.state.execution_props().query_execution_start_time)
+            .build();
+        let simplifier = ExprSimplifier::new(context);
+        let simplified =
+            |arg| simplifier.coerce(arg, &DFSchema::empty()).and_then(|e| simplifier.simplify(e));
+        let args = args.into_iter().map(simplified).collect::<Result<Vec<_>>>()?;
+        let args = TableFunctionArgs::new(&args, self.state);
+        Ok(provider_as_source(function.create_table_provider_with_args(args)?))
+    }
+
+    fn create_cte_work_table(&self, name: &str, schema: SchemaRef) -> Result<Arc<dyn TableSource>> {
+        Ok(provider_as_source(Arc::new(CteWorkTable::new(name, schema))))
+    }
+
+    fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
+        self.state.expr_planners()
+    }
+
+    fn get_relation_planners(&self) -> &[Arc<dyn RelationPlanner>] {
+        self.state.relation_planners()
+    }
+
+    fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        self.state.scalar_functions().get(name).cloned()
+    }
+
+    fn get_higher_order_meta(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {
+        self.state.higher_order_functions().get(name).cloned()
+    }
+
+    fn get_aggregate_meta(&self, name: &str) -> Option<Arc<AggregateUDF>> {
+        self.state.aggregate_functions().get(name).cloned()
+    }
+
+    fn get_window_meta(&self, name: &str) -> Option<Arc<WindowUDF>> {
+        self.state.window_functions().get(name).cloned()
+    }
+
+    /// There are no variables.
+    fn get_variable_type(&self, _: &[String]) -> Option<DataType> {
+        None
+    }
+
+    fn options(&self) -> &ConfigOptions {
+        self.state.config_options()
+    }
+
+    fn udf_names(&self) -> Vec<String> {
+        self.state.scalar_functions().keys().cloned().collect()
+    }
+
+    fn higher_order_function_names(&self) -> Vec<String> {
+        self.state.higher_order_functions().keys().cloned().collect()
+    }
+
+    fn udaf_names(&self) -> Vec<String> {
+        self.state.aggregate_functions().keys().cloned().collect()
+    }
+
+    fn udwf_names(&self) -> Vec<String> {
+        self.state.window_functions().keys().cloned().collect()
+    }
+}

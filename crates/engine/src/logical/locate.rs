@@ -1,0 +1,118 @@
+//! Finds the expression that an error of the planner is about.
+//!
+//! Most errors of DataFusion's planner and type checks name no place. But planning is cheap, so the
+//! statement is planned again with one expression after the other replaced by NULL: the smallest one
+//! without which the error disappears contains its cause.
+
+use std::ops::ControlFlow;
+
+use datafusion::common::DataFusionError;
+use datafusion::sql::parser::Statement as Tree;
+use datafusion::sql::sqlparser::ast::{Expr, Spanned, Value, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::tokenizer::Span;
+
+use crate::logical::context::Context;
+use crate::sql::tree;
+
+/// Maximum number of times that a statement is planned to find the place.
+const MAX_PLANS: usize = 200;
+
+/// Returns the place of the expression that causes `error`.
+pub(crate) fn find(context: &Context<'_>, tree: &Tree, error: &DataFusionError) -> Option<Span> {
+    let message = error.strip_backtrace();
+    let same = |tree: Tree| match checked(context, tree) {
+        Ok(()) => false,
+        Err(other) => other.strip_backtrace() == message,
+    };
+    // The error may be of a later step, such as writing a file.
+    if !same(tree.clone()) {
+        return None;
+    }
+    let expressions = expressions(tree);
+    let mut plans = 0;
+    let mut cause = |index: usize| {
+        plans += 1;
+        plans <= MAX_PLANS && !same(without(tree, index))
+    };
+    let mut found = None;
+    let mut range = 0..expressions.len();
+    'descend: loop {
+        let mut index = range.start;
+        while index < range.end {
+            let Spot { span, end } = expressions[index];
+            if cause(index) {
+                if span != Span::empty() {
+                    found = Some(span);
+                }
+                range = index + 1..end;
+                continue 'descend;
+            }
+            index = end;
+        }
+        return found;
+    }
+}
+
+/// Plans a statement and checks the types of its expressions.
+fn checked(context: &Context<'_>, tree: Tree) -> Result<(), DataFusionError> {
+    let plan = context.plan(tree)?;
+    let state = context.state();
+    state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}).map(drop)
+}
+
+/// An expression, in the order of the tree.
+#[derive(Clone, Copy)]
+struct Spot {
+    span: Span,
+    /// Index after the last expression within this one.
+    end: usize,
+}
+
+fn expressions(tree: &Tree) -> Vec<Spot> {
+    #[derive(Default)]
+    struct Spots {
+        all: Vec<Spot>,
+        open: Vec<usize>,
+    }
+    impl Visitor for Spots {
+        type Break = std::convert::Infallible;
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
+            self.open.push(self.all.len());
+            self.all.push(Spot { span: expr.span(), end: 0 });
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<Self::Break> {
+            if let Some(index) = self.open.pop() {
+                self.all[index].end = self.all.len();
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut spots = Spots::default();
+    // `Break` is `Infallible`.
+    let _ = tree::inspect(tree, &mut spots);
+    spots.all
+}
+
+/// Returns the statement with NULL in place of the expression at `index`.
+fn without(tree: &Tree, index: usize) -> Tree {
+    /// Number of expressions before the one to replace.
+    struct Replace(usize);
+    impl VisitorMut for Replace {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if self.0 == 0 {
+                *expr = Expr::Value(Value::Null.with_empty_span());
+                return ControlFlow::Break(());
+            }
+            self.0 -= 1;
+            ControlFlow::Continue(())
+        }
+    }
+    let mut copy = tree.clone();
+    let _ = tree::visit(&mut copy, &mut Replace(index));
+    copy
+}

@@ -1,0 +1,136 @@
+//! Logical plans of statements, and errors that show the place in the statement.
+
+pub(crate) mod candidates;
+mod context;
+pub(crate) mod labels;
+mod locate;
+mod names;
+
+use std::collections::HashSet;
+
+use datafusion::common::DataFusionError;
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::sql::parser::Statement as Tree;
+
+use crate::EngineError;
+use crate::logical::context::Context;
+use crate::logical::labels::Labels;
+use crate::sql::statements::Statement;
+use crate::sql::{place, tree};
+use crate::tables::{self, StandIn};
+
+/// Plans a statement. A table name that is not registered may match a registered one in another case, or
+/// name a folder. A column may be written in another case.
+///
+/// # Errors
+/// Returns an error with its place in the statement.
+pub(crate) async fn plan(
+    state: &SessionState,
+    statement: &Statement,
+) -> Result<(LogicalPlan, Labels), EngineError> {
+    let mut context = Context::new(state);
+    let (mut tree, labels) = prepared(statement);
+    let error = match resolved(&mut context, &mut tree).await {
+        Ok(plan) => match columns(&plan) {
+            Ok(()) => return Ok((plan, labels)),
+            Err(error) => error,
+        },
+        Err(error) => error,
+    };
+    Err(explain(&context, &tree, statement, error))
+}
+
+/// Returns the tree to plan, and the names of its columns in the result.
+fn prepared(statement: &Statement) -> (Tree, Labels) {
+    let mut tree = statement.tree().clone();
+    names::keep_case(&mut tree);
+    let labels = labels::apply(&mut tree);
+    (tree, labels)
+}
+
+/// Plans a tree, and replaces names in it that are not found.
+async fn resolved(context: &mut Context<'_>, tree: &mut Tree) -> Result<LogicalPlan, DataFusionError> {
+    let mut renamed = HashSet::new();
+    loop {
+        context.resolve(tree).await?;
+        let error = match context.plan(tree.clone()) {
+            Ok(plan) => return Ok(plan),
+            Err(error) => error,
+        };
+        if let Some((from, to)) = names::other_case(&error)
+            && renamed.insert((from.clone(), to.clone()))
+            && names::rename_columns(tree, &from, &to)
+        {
+            continue;
+        }
+        let Some(StandIn { name, table, quoted }) = tables::stand_in(context.state(), &error) else {
+            return Err(error);
+        };
+        if !tree::rename(tree, &name, &table, quoted) {
+            return Err(error);
+        }
+    }
+}
+
+/// Refuses a query without columns (`SELECT FROM t`), which has nothing to show.
+fn columns(plan: &LogicalPlan) -> Result<(), DataFusionError> {
+    let query = match plan {
+        LogicalPlan::Explain(e) => &e.plan,
+        LogicalPlan::Analyze(a) => &a.input,
+        LogicalPlan::Copy(c) => &c.input,
+        LogicalPlan::Ddl(DdlStatement::CreateView(v)) => &v.input,
+        LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => return Ok(()),
+        query => query,
+    };
+    if query.schema().fields().is_empty() {
+        let message = "the query has no columns; list columns after SELECT, or write SELECT *";
+        return Err(DataFusionError::Plan(message.to_string()));
+    }
+    Ok(())
+}
+
+/// Adds the place in the statement to an error of a plan that could not be optimized.
+pub(crate) async fn explain_physical(
+    state: &SessionState,
+    statement: &Statement,
+    error: DataFusionError,
+) -> EngineError {
+    let mut context = Context::new(state);
+    let (mut tree, _) = prepared(statement);
+    // It was planned before, so this finds the tables once more.
+    let _ = resolved(&mut context, &mut tree).await;
+    explain(&context, &tree, statement, error)
+}
+
+/// Converts an error, with the nearest candidates for an unknown name and the place in the statement.
+fn explain(context: &Context<'_>, tree: &Tree, statement: &Statement, error: DataFusionError) -> EngineError {
+    let span = place::of(&error).or_else(|| locate::find(context, tree, &error));
+    let error = EngineError::from(candidates::rewrite(
+        context.state(),
+        tables::suggest_tables(context.state(), error),
+    ));
+    match (error, span) {
+        (EngineError::Usage(message), Some(span)) => {
+            EngineError::Usage(place::mark(statement.text(), span, &message))
+        }
+        (error, _) => error,
+    }
+}
+
+/// Adds the divisions in the statement to a division-by-zero error, which itself names none.
+pub(crate) fn name_division(statement: &Statement, error: EngineError) -> EngineError {
+    let by_zero = matches!(&error, EngineError::Failed(message) if message.ends_with("Divide by zero error"));
+    if !by_zero {
+        return error;
+    }
+    let divisions = tree::divisions(statement.tree());
+    let place = match &divisions[..] {
+        [] => "the query".to_string(),
+        [one] => one.clone(),
+        several => format!("one of {}", several.join(", ")),
+    };
+    EngineError::Failed(format!(
+        "cannot compute {place}: division by zero; divide by nullif(…, 0) to get NULL instead"
+    ))
+}

@@ -1,0 +1,227 @@
+//! Names of columns: they keep the case in which they were written, and are found in any case.
+//!
+//! DataFusion folds unquoted names to lower case and compares exactly. So an alias that has capitals is
+//! quoted, and a name that is not found is replaced by the only column that differs from it in case alone.
+
+use std::ops::ControlFlow;
+
+use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::sql::parser::Statement as Tree;
+use datafusion::sql::sqlparser::ast::{
+    ExceptSelectItem, ExcludeSelectItem, Expr, Ident, IdentWithAlias, JoinConstraint, JoinOperator,
+    ObjectName, ObjectNamePart, OrderByKind, Query, RenameSelectItem, Select, SelectItem, SetExpr, Statement,
+    TableFactor, VisitorMut, WildcardAdditionalOptions,
+};
+
+use crate::sql::tree;
+
+/// Quotes the aliases with capitals in all queries of a statement, and the names that refer to them in
+/// the clauses of the same query.
+pub(crate) fn keep_case(tree: &mut Tree) {
+    // `Break` is `Infallible`.
+    let _ = tree::visit(tree, &mut KeepCase);
+}
+
+struct KeepCase;
+
+impl VisitorMut for KeepCase {
+    type Break = std::convert::Infallible;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        for cte in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
+            cte.alias.columns.iter_mut().for_each(|column| quote(&mut column.name));
+        }
+        let aliases = match &*query.body {
+            SetExpr::Select(select) => aliases(select),
+            _ => Vec::new(),
+        };
+        if let Some(order) = &mut query.order_by
+            && let OrderByKind::Expressions(expressions) = &mut order.kind
+        {
+            expressions.iter_mut().for_each(|one| refer(&mut one.expr, &aliases));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
+        for item in &mut select.projection {
+            match item {
+                SelectItem::ExprWithAlias { alias, .. } => quote(alias),
+                SelectItem::ExprWithAliases { aliases, .. } => aliases.iter_mut().for_each(quote),
+                _ => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
+        let alias = match table {
+            TableFactor::Table { alias, .. }
+            | TableFactor::Derived { alias, .. }
+            | TableFactor::Function { alias, .. }
+            | TableFactor::UNNEST { alias, .. } => alias,
+            _ => return ControlFlow::Continue(()),
+        };
+        for column in alias.iter_mut().flat_map(|alias| &mut alias.columns) {
+            quote(&mut column.name);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Self::Break> {
+        if let Statement::CreateTable(table) = statement {
+            table.columns.iter_mut().for_each(|column| quote(&mut column.name));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Returns the aliases with capitals of a query.
+fn aliases(select: &Select) -> Vec<String> {
+    let aliases = select.projection.iter().filter_map(|item| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
+        _ => None,
+    });
+    aliases.filter(|alias| has_capitals(alias)).collect()
+}
+
+fn has_capitals(name: &str) -> bool {
+    name.chars().any(char::is_uppercase)
+}
+
+fn quote(name: &mut Ident) {
+    if name.quote_style.is_none() && has_capitals(&name.value) {
+        name.quote_style = Some('"');
+    }
+}
+
+/// Replaces a name that is an alias in another case.
+fn refer(expr: &mut Expr, aliases: &[String]) {
+    if let Expr::Identifier(name) = expr
+        && let Some(alias) = aliases.iter().find(|alias| alias.eq_ignore_ascii_case(&name.value))
+    {
+        name.value.clone_from(alias);
+        name.quote_style = Some('"');
+    }
+}
+
+/// Returns the name that an error did not find, and the only column that differs from it in case alone.
+pub(crate) fn other_case(error: &DataFusionError) -> Option<(String, String)> {
+    let DataFusionError::SchemaError(inner, _) = error.find_root() else { return None };
+    let SchemaError::FieldNotFound { field, valid_fields } = inner.as_ref() else { return None };
+    let mut found = valid_fields.iter().filter(|valid| {
+        let same_table = match (&field.relation, &valid.relation) {
+            (Some(wanted), Some(other)) => wanted.table().eq_ignore_ascii_case(other.table()),
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        same_table && valid.name != field.name && lower(&valid.name) == lower(&field.name)
+    });
+    let first = found.next()?;
+    found.all(|other| other.name == first.name).then(|| (field.name.clone(), first.name.clone()))
+}
+
+fn lower(name: &str) -> String {
+    name.to_lowercase()
+}
+
+/// Replaces the column `from`, as DataFusion names it, by `to` in all expressions of a statement. Returns
+/// true if anything changed.
+pub(crate) fn rename_columns(tree: &mut Tree, from: &str, to: &str) -> bool {
+    let mut rename = RenameColumns { from, to, changed: false };
+    // `Break` is `Infallible`.
+    let _ = tree::visit(tree, &mut rename);
+    rename.changed
+}
+
+struct RenameColumns<'a> {
+    from: &'a str,
+    to: &'a str,
+    changed: bool,
+}
+
+impl RenameColumns<'_> {
+    fn ident(&mut self, name: &mut Ident) {
+        let same = match name.quote_style {
+            Some(_) => name.value == self.from,
+            None => lower(&name.value) == self.from,
+        };
+        if same {
+            name.value = self.to.to_string();
+            name.quote_style = Some('"');
+            self.changed = true;
+        }
+    }
+
+    fn last(&mut self, name: &mut ObjectName) {
+        if let Some(ObjectNamePart::Identifier(name)) = name.0.last_mut() {
+            self.ident(name);
+        }
+    }
+
+    fn wildcard(&mut self, options: &mut WildcardAdditionalOptions) {
+        match &mut options.opt_exclude {
+            Some(ExcludeSelectItem::Single(name)) => self.last(name),
+            Some(ExcludeSelectItem::Multiple(names)) => names.iter_mut().for_each(|name| self.last(name)),
+            None => {}
+        }
+        if let Some(ExceptSelectItem { first_element, additional_elements }) = &mut options.opt_except {
+            self.ident(first_element);
+            additional_elements.iter_mut().for_each(|name| self.ident(name));
+        }
+        if let Some(replace) = &mut options.opt_replace {
+            replace.items.iter_mut().for_each(|item| self.ident(&mut item.column_name));
+        }
+        let renamed = |item: &mut IdentWithAlias, this: &mut Self| this.ident(&mut item.ident);
+        match &mut options.opt_rename {
+            Some(RenameSelectItem::Single(item)) => renamed(item, self),
+            Some(RenameSelectItem::Multiple(items)) => items.iter_mut().for_each(|item| renamed(item, self)),
+            None => {}
+        }
+    }
+}
+
+impl VisitorMut for RenameColumns<'_> {
+    type Break = std::convert::Infallible;
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
+        for item in &mut select.projection {
+            if let SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) = item {
+                self.wildcard(options);
+            }
+        }
+        for join in select.from.iter_mut().flat_map(|from| &mut from.joins) {
+            use JoinOperator as J;
+            if let J::Join(on)
+            | J::Inner(on)
+            | J::Left(on)
+            | J::LeftOuter(on)
+            | J::Right(on)
+            | J::RightOuter(on)
+            | J::FullOuter(on)
+            | J::Semi(on)
+            | J::LeftSemi(on)
+            | J::RightSemi(on)
+            | J::Anti(on)
+            | J::LeftAnti(on)
+            | J::RightAnti(on) = &mut join.join_operator
+                && let JoinConstraint::Using(names) = on
+            {
+                names.iter_mut().for_each(|name| self.last(name));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        match expr {
+            Expr::Identifier(name) => self.ident(name),
+            Expr::CompoundIdentifier(names) => {
+                // A struct's field may follow the column.
+                names.iter_mut().for_each(|name| self.ident(name));
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}

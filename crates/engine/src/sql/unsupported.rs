@@ -1,0 +1,187 @@
+//! Refuses what the parser accepts and DataFusion's planner would ignore.
+
+use std::ops::ControlFlow;
+
+use datafusion::common::{DataFusionError, Diagnostic, Span as DiagnosticSpan};
+use datafusion::sql::parser::Statement as Tree;
+use datafusion::sql::sqlparser::ast::{
+    ColumnOption, Expr, JoinOperator, Query, Select, SelectItem, Set, SetExpr, SetOperator, SetQuantifier,
+    Spanned, Statement, TableFactor, Visitor,
+};
+use datafusion::sql::sqlparser::tokenizer::Span;
+
+use crate::sql::tree;
+
+/// The setting that would change how later statements are parsed.
+const DIALECT: &str = "datafusion.sql_parser.dialect";
+
+/// Refuses constructs that would be ignored, or give a wrong answer.
+///
+/// # Errors
+/// Returns an error that names the construct and its place.
+pub(crate) fn check(tree: &Tree) -> Result<(), DataFusionError> {
+    match tree::inspect(tree, &mut Unsupported) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(Refused { message, span }) => {
+            let diagnostic =
+                Diagnostic::new_error(message.clone(), DiagnosticSpan::try_from_sqlparser_span(span));
+            Err(DataFusionError::Plan(message).with_diagnostic(diagnostic))
+        }
+    }
+}
+
+/// A construct that is refused.
+struct Refused {
+    message: String,
+    span: Span,
+}
+
+struct Unsupported;
+
+fn refuse(span: Span, construct: &str, way_out: &str) -> ControlFlow<Refused> {
+    ControlFlow::Break(Refused { message: format!("{construct} is not supported; {way_out}"), span })
+}
+
+impl Visitor for Unsupported {
+    type Break = Refused;
+
+    fn pre_visit_statement(&mut self, statement: &Statement) -> ControlFlow<Refused> {
+        match statement {
+            Statement::Set(Set::SingleAssignment { variable, .. })
+                if variable.to_string().eq_ignore_ascii_case(DIALECT) =>
+            {
+                let message =
+                    format!("cannot set {DIALECT}: there is one dialect of SQL here; remove the statement");
+                ControlFlow::Break(Refused { message, span: variable.span() })
+            }
+            Statement::CreateTable(table) => table.columns.iter().try_for_each(|column| {
+                column.options.iter().try_for_each(|option| match &option.option {
+                    ColumnOption::Null
+                    | ColumnOption::NotNull
+                    | ColumnOption::Default(_)
+                    | ColumnOption::PrimaryKey(_)
+                    | ColumnOption::Unique(_)
+                    | ColumnOption::ForeignKey(_)
+                    | ColumnOption::Check(_) => ControlFlow::Continue(()),
+                    other => {
+                        let construct = format!("the option {other} of column {}", column.name);
+                        refuse(column.span(), &construct, "remove it")
+                    }
+                })
+            }),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Refused> {
+        let span = query.span();
+        if let Some(lock) = query.locks.first() {
+            refuse(span, &lock.to_string(), "tables are not locked; remove it")?;
+        }
+        if let Some(clause) = &query.for_clause {
+            refuse(span, &clause.to_string(), "choose the output's format with --format")?;
+        }
+        if query.settings.is_some() {
+            refuse(span, "SETTINGS", "use SET before the query")?;
+        }
+        if query.format_clause.is_some() {
+            refuse(span, "FORMAT", "choose the output's format with --format")?;
+        }
+        set_operation(&query.body)
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Refused> {
+        let span = select.span();
+        if let Some(into) = &select.into {
+            refuse(span, &into.to_string(), "use CREATE TABLE … AS SELECT")?;
+        }
+        if select.prewhere.is_some() {
+            refuse(span, "PREWHERE", "use WHERE")?;
+        }
+        if !select.connect_by.is_empty() {
+            refuse(span, "CONNECT BY", "use WITH RECURSIVE")?;
+        }
+        if let Some(mode) = &select.value_table_mode {
+            refuse(span, &mode.to_string(), "select a struct")?;
+        }
+        if select.exclude.is_some() {
+            refuse(span, "EXCLUDE after the columns", "write it after the *")?;
+        }
+        if let Some(modifiers) = &select.select_modifiers {
+            refuse(span, &modifiers.to_string(), "remove it")?;
+        }
+        for item in &select.projection {
+            if let SelectItem::ExprWithAliases { expr, .. } = item {
+                refuse(expr.span(), "several aliases for one expression", "give it one alias")?;
+            }
+        }
+        for join in select.from.iter().flat_map(|from| &from.joins) {
+            let name = match &join.join_operator {
+                JoinOperator::CrossApply => "CROSS APPLY",
+                JoinOperator::OuterApply => "OUTER APPLY",
+                JoinOperator::StraightJoin(_) => "STRAIGHT_JOIN",
+                JoinOperator::ArrayJoin | JoinOperator::LeftArrayJoin | JoinOperator::InnerArrayJoin => {
+                    "ARRAY JOIN"
+                }
+                _ => continue,
+            };
+            refuse(join.relation.span(), name, "use JOIN, or JOIN LATERAL")?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Refused> {
+        let span = table.span();
+        if let TableFactor::Table { with_hints, version, partitions, json_path, index_hints, .. } = table {
+            if !with_hints.is_empty() || !index_hints.is_empty() {
+                refuse(span, "a hint for a table", "remove it")?;
+            }
+            if let Some(version) = version {
+                refuse(span, &version.to_string(), "only the current rows of a table can be read")?;
+            }
+            if !partitions.is_empty() {
+                refuse(span, "PARTITION after a table", "select partitions with WHERE")?;
+            }
+            if json_path.is_some() {
+                refuse(span, "a path within a table", "select the field")?;
+            }
+        }
+        let ordinality = match table {
+            TableFactor::Table { with_ordinality, .. }
+            | TableFactor::Function { with_ordinality, .. }
+            | TableFactor::UNNEST { with_ordinality, .. } => *with_ordinality,
+            _ => false,
+        };
+        if ordinality {
+            refuse(span, "WITH ORDINALITY", "number the rows with row_number() OVER ()")?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Refused> {
+        match expr {
+            Expr::Collate { collation, .. } => {
+                let construct = format!("COLLATE {collation}");
+                refuse(expr.span(), &construct, "text is compared by its bytes; compare lower(…)")
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Refuses `EXCEPT ALL` and `INTERSECT ALL`: DataFusion runs them as joins, which return the wrong number
+/// of duplicates. Nested queries are visited on their own.
+fn set_operation(body: &SetExpr) -> ControlFlow<Refused> {
+    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else {
+        return ControlFlow::Continue(());
+    };
+    if *op != SetOperator::Union && matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName) {
+        let message = format!(
+            "{op} ALL is not supported: it would return the wrong number of duplicate rows; use {op}, or number \
+             equal rows with row_number() OVER (PARTITION BY …) on both sides first"
+        );
+        return ControlFlow::Break(Refused { message, span: right.span() });
+    }
+    set_operation(left)?;
+    set_operation(right)
+}
