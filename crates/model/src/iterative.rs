@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pellucid_trace::{Monotask, Multitask, Outcome, Phase, SampledTask, Trace, kind};
 
 use crate::analysis::Analysis;
+use crate::index::{StageIx, Table};
 use crate::numbers::{measured_ns, ms, ratio};
 
 /// Ratio of the largest to the mean core time of partitions from which a stage counts as uneven.
@@ -27,11 +28,12 @@ pub(crate) fn applies(trace: &Trace) -> bool {
 pub(crate) fn analyze(trace: &Trace, analysis: &mut Analysis) {
     // A task that stands for many does not record when they ran.
     analysis.jobs.iter_mut().for_each(|job| job.steps = None);
-    let mut counts = vec![0.0; trace.stages.len()];
-    let mut by_partition: Vec<BTreeMap<u32, f64>> = vec![BTreeMap::new(); trace.stages.len()];
+    let mut counts = Table::filled(trace.stages.len(), 0.0);
+    let mut by_partition: Table<StageIx, BTreeMap<u32, f64>> =
+        Table::filled(trace.stages.len(), BTreeMap::new());
     for task in tasks(trace) {
-        counts[task.stage as usize] += task.weight;
-        *by_partition[task.stage as usize].entry(task.partition).or_default() += time_ns(task);
+        counts[StageIx(task.stage)] += task.weight;
+        *by_partition[StageIx(task.stage)].entry(task.partition).or_default() += time_ns(task);
     }
     for ((stage, count), partitions) in analysis.stages.iter_mut().zip(counts).zip(&by_partition) {
         let total: f64 = partitions.values().sum();

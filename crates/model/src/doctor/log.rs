@@ -117,7 +117,7 @@ impl Commit {
                 *writes = true;
             }
         }
-        let writing = (0..writes.len()).filter(|query| writes[*query]);
+        let writing = (0..).zip(&writes).filter(|(_, writes)| **writes).map(|(query, _)| query);
         let driver_ns = writing.clone().filter_map(|query| after_jobs_ns(trace, query)).sum();
         let of_driver = DRIVER_REQUESTS * writing.count() as f64;
         // The driver completes uploads concurrently, so the probe's rate of small objects applies.
@@ -140,9 +140,9 @@ fn slots(trace: &Trace) -> f64 {
 }
 
 /// Returns the time from the end of a query's last job to the end of the query.
-fn after_jobs_ns(trace: &Trace, query: usize) -> Option<u64> {
-    let ended_ns = trace.query_ends.iter().find(|e| e.query as usize == query)?.ended_ns;
-    let of_query = |job: u32| trace.jobs.get(job as usize).is_some_and(|j| j.query == Some(query as u32));
+fn after_jobs_ns(trace: &Trace, query: u32) -> Option<u64> {
+    let ended_ns = trace.query_ends.iter().find(|e| e.query == query)?.ended_ns;
+    let of_query = |job: u32| trace.jobs.get(job as usize).is_some_and(|j| j.query == Some(query));
     let jobs = trace.job_ends.iter().filter(|e| of_query(e.job));
     ended_ns.checked_sub(jobs.map(|e| e.ended_ns).max()?)
 }

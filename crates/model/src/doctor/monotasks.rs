@@ -78,8 +78,8 @@ fn listing(trace: &Trace) -> Option<Problem> {
 
 /// Returns the indices of the resources that are stores.
 fn stores(trace: &Trace) -> Vec<u32> {
-    let resources = trace.resources.iter().enumerate();
-    resources.filter(|(_, r)| r.kind == kind::STORE).map(|(i, _)| i as u32).collect()
+    let resources = (0..).zip(&trace.resources);
+    resources.filter(|(_, r)| r.kind == kind::STORE).map(|(ix, _)| ix).collect()
 }
 
 fn small_objects(trace: &Trace, probe: Option<&Report>) -> Option<Problem> {
@@ -117,11 +117,11 @@ fn small_objects(trace: &Trace, probe: Option<&Report>) -> Option<Problem> {
 /// Compares the bytes that the machine's link received, for all processes, with those that the job read from the
 /// stores behind it.
 fn read_amplification(trace: &Trace) -> Option<Problem> {
-    let links = trace.resources.iter().enumerate().filter(|(_, r)| r.kind == kind::NETWORK);
+    let links = (0..).zip(&trace.resources).filter(|(_, r)| r.kind == kind::NETWORK);
     links.map(|(link, _)| link).find_map(|link| {
-        let samples = trace.utilization_samples.iter().filter(|s| s.resource as usize == link);
+        let samples = trace.utilization_samples.iter().filter(|s| s.resource == link);
         let received: u64 = samples.filter_map(|s| s.read_bytes).sum();
-        let behind = |r: u32| trace.resources.get(r as usize).is_some_and(|r| r.link == Some(link as u32));
+        let behind = |r: u32| trace.resources.get(r as usize).is_some_and(|r| r.link == Some(link));
         let reads = trace.monotasks.iter().filter(|m| m.phase != Phase::Write && behind(m.resource));
         let missed = trace.storage_operations.iter().filter(|o| o.operation == Operation::Read && behind(o.resource));
         let asked = reads.filter_map(|m| m.bytes).chain(missed.filter_map(|o| o.bytes)).sum::<u64>();

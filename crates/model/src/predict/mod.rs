@@ -68,8 +68,8 @@ fn check(trace: &Trace) -> Result<(), WhatIfError> {
                 .into(),
         ));
     }
-    for (ix, job) in trace.jobs.iter().enumerate() {
-        let end = trace.job_ends.iter().find(|e| e.job as usize == ix);
+    for (ix, job) in (0..).zip(&trace.jobs) {
+        let end = trace.job_ends.iter().find(|e| e.job == ix);
         let how = match end {
             None => "has no end",
             Some(end) if end.outcome == Outcome::Failed => "failed",
