@@ -95,7 +95,7 @@ def test_bare_name_resolves_to_tables_before_folders(folder):
     # A folder does not prevent a new table of the same name.
     assert breadth.rows("CREATE TABLE part AS SELECT 1 AS x; SELECT x FROM part", cwd=folder) == [[1]]
     ran = binary.run("sql", "SELECT * FROM part", cwd=folder)
-    assert ran.code == USAGE and "part does not exist" in ran.err, ran.err
+    assert ran.code == USAGE and "cannot find table part" in ran.err, ran.err
 
 
 @pytest.mark.parametrize("name", ["UpperT", '"UpperT"', "uppert", "UPPERT"])

@@ -43,6 +43,7 @@ impl Dialect for Pellucid {
         supports_cte_without_as,
         supports_data_type_signed_suffix,
         supports_dictionary_syntax,
+        supports_empty_projections,
         supports_explain_with_utility_options,
         supports_extract_comma_syntax,
         supports_filter_during_aggregation,
