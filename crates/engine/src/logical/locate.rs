@@ -5,6 +5,7 @@
 //! without which the error disappears contains its cause.
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use datafusion::common::DataFusionError;
 use datafusion::sql::parser::Statement as Tree;
@@ -16,6 +17,9 @@ use crate::sql::tree;
 
 /// Maximum number of times that a statement is planned to find the place.
 const MAX_PLANS: usize = 200;
+
+/// Time after which no other place is tried: a generated statement may take long to plan.
+const MAX_TIME: Duration = Duration::from_millis(300);
 
 /// Returns the place of the expression that causes `error`.
 pub(crate) fn find(context: &Context<'_>, tree: &Tree, error: &DataFusionError) -> Option<Span> {
@@ -29,10 +33,11 @@ pub(crate) fn find(context: &Context<'_>, tree: &Tree, error: &DataFusionError) 
         return None;
     }
     let expressions = expressions(tree);
+    let started = Instant::now();
     let mut plans = 0;
     let mut cause = |index: usize| {
         plans += 1;
-        plans <= MAX_PLANS && !same(without(tree, index))
+        plans <= MAX_PLANS && started.elapsed() < MAX_TIME && !same(without(tree, index))
     };
     let mut found = None;
     let mut range = 0..expressions.len();
