@@ -30,8 +30,8 @@ pub(crate) async fn plan(
     statement: &Statement,
 ) -> Result<(LogicalPlan, Labels), EngineError> {
     let mut context = Context::new(state);
-    let (mut tree, labels) = prepared(statement);
-    let error = match resolved(&mut context, &mut tree).await {
+    let (mut tree, mut labels) = prepared(statement);
+    let error = match resolved(&mut context, &mut tree, &mut labels).await {
         Ok(plan) => match columns(&plan) {
             Ok(()) => return Ok((plan, labels)),
             Err(error) => error,
@@ -49,8 +49,12 @@ fn prepared(statement: &Statement) -> (Tree, Labels) {
     (tree, labels)
 }
 
-/// Plans a tree, and replaces names in it that are not found.
-async fn resolved(context: &mut Context<'_>, tree: &mut Tree) -> Result<LogicalPlan, DataFusionError> {
+/// Plans a tree, and replaces names in it that are not found, also in the names of its columns.
+async fn resolved(
+    context: &mut Context<'_>,
+    tree: &mut Tree,
+    labels: &mut Labels,
+) -> Result<LogicalPlan, DataFusionError> {
     let mut renamed = HashSet::new();
     loop {
         context.resolve(tree).await?;
@@ -58,11 +62,16 @@ async fn resolved(context: &mut Context<'_>, tree: &mut Tree) -> Result<LogicalP
             Ok(plan) => return Ok(plan),
             Err(error) => error,
         };
-        if let Some((from, to)) = names::other_case(&error)
-            && renamed.insert((from.clone(), to.clone()))
-            && names::rename_columns(tree, &from, &to)
-        {
-            continue;
+        if let Some((from, to)) = names::other_case(&error) {
+            // A name is replaced everywhere, unless it has the other case somewhere else.
+            let only = renamed.contains(&(to.clone(), from.clone(), None)).then(|| place::of(&error));
+            let only = only.flatten().map(|span| span.start);
+            if renamed.insert((from.clone(), to.clone(), only))
+                && names::rename_columns(tree, &from, &to, only)
+            {
+                labels.values_mut().filter(|label| **label == from).for_each(|label| label.clone_from(&to));
+                continue;
+            }
         }
         let Some(StandIn { name, table, quoted }) = tables::stand_in(context.state(), &error) else {
             return Err(error);
@@ -97,9 +106,9 @@ pub(crate) async fn explain_physical(
     error: DataFusionError,
 ) -> EngineError {
     let mut context = Context::new(state);
-    let (mut tree, _) = prepared(statement);
+    let (mut tree, mut labels) = prepared(statement);
     // It was planned before, so this finds the tables once more.
-    let _ = resolved(&mut context, &mut tree).await;
+    let _ = resolved(&mut context, &mut tree, &mut labels).await;
     explain(&context, &tree, statement, error)
 }
 

@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::ast::{
     ObjectName, ObjectNamePart, OrderByKind, Query, RenameSelectItem, Select, SelectItem, SetExpr, Statement,
     TableFactor, VisitorMut, WildcardAdditionalOptions,
 };
+use datafusion::sql::sqlparser::tokenizer::Location;
 
 use crate::sql::tree;
 
@@ -125,10 +126,10 @@ fn lower(name: &str) -> String {
     name.to_lowercase()
 }
 
-/// Replaces the column `from`, as DataFusion names it, by `to` in all expressions of a statement. Returns
-/// true if anything changed.
-pub(crate) fn rename_columns(tree: &mut Tree, from: &str, to: &str) -> bool {
-    let mut rename = RenameColumns { from, to, changed: false };
+/// Replaces the column `from`, as DataFusion names it, by `to` in all expressions of a statement, or in the
+/// one that begins at `only`. Returns true if anything changed.
+pub(crate) fn rename_columns(tree: &mut Tree, from: &str, to: &str, only: Option<Location>) -> bool {
+    let mut rename = RenameColumns { from, to, only, changed: false };
     // `Break` is `Infallible`.
     let _ = tree::visit(tree, &mut rename);
     rename.changed
@@ -137,6 +138,7 @@ pub(crate) fn rename_columns(tree: &mut Tree, from: &str, to: &str) -> bool {
 struct RenameColumns<'a> {
     from: &'a str,
     to: &'a str,
+    only: Option<Location>,
     changed: bool,
 }
 
@@ -144,9 +146,9 @@ impl RenameColumns<'_> {
     fn ident(&mut self, name: &mut Ident) {
         let same = match name.quote_style {
             Some(_) => name.value == self.from,
-            None => lower(&name.value) == self.from,
+            None => lower(&name.value) == lower(self.from),
         };
-        if same {
+        if same && self.only.is_none_or(|start| start == name.span.start) {
             name.value = self.to.to_string();
             name.quote_style = Some('"');
             self.changed = true;
@@ -217,8 +219,11 @@ impl VisitorMut for RenameColumns<'_> {
         match expr {
             Expr::Identifier(name) => self.ident(name),
             Expr::CompoundIdentifier(names) => {
+                // The place of a qualified column is that of its table.
+                let only = self.only.take_if(|start| names.first().is_some_and(|n| n.span.start == *start));
                 // A struct's field may follow the column.
                 names.iter_mut().for_each(|name| self.ident(name));
+                self.only = self.only.or(only);
             }
             _ => {}
         }
