@@ -118,13 +118,7 @@ def command(job: str, folder: Path, version: str = "4", plugin: bool = True, job
     }  # fmt: skip
     options["conf"] = {**conf, **options.get("conf", {})}
     program = [spark.python(version), jobs, job, json.dumps(options)]
-    return {"args": program, "env": environment(version), "cwd": folder, "text": True}
-
-
-def environment(version: str = "4") -> dict[str, str]:
-    """Returns the environment of a user with this version of PySpark."""
-    plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
-    return {**plain, "PYSPARK_PYTHON": str(spark.python(version)), "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+    return {"args": program, "env": spark.environment(version), "cwd": folder, "text": True}
 
 
 def run(job: str, folder: Path, version: str = "4", plugin: bool = True, **options: Any) -> Ran:

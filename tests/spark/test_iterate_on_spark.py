@@ -21,12 +21,6 @@ CLUSTER = "spark=local-cluster[2,1,1024]"
 FEATURES = 5
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Returns the environment of a user with PySpark."""
-    plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
-    return {**plain, "PYSPARK_PYTHON": str(spark.python()), **more}
-
-
 @pytest.fixture(scope="module")
 def points(tmp_path_factory) -> Path:
     """Rows for a regression that takes thousands of iterations of gradient descent."""
@@ -65,7 +59,7 @@ def test_lost_executor_only_costs_time(points, tmp_path):
     marker, place = f"-Dpellucid.test={tmp_path.name}-{os.getpid()}", tmp_path / "kept"
     options = ["--on", CLUSTER, "--processes", 2, "--snapshot", place, "--snapshot-every", 500]
     options += ["--conf", f"spark.executor.extraJavaOptions={marker}", "--conf", "spark.executor.memory=700m"]
-    process = binary.start(*job(points, iterations), *options, env=environment())
+    process = binary.start(*job(points, iterations), *options, env=spark.environment())
     try:
         binary.wait_until(lambda: place.exists() and list(place.glob("**/*manifest*")), process, timeout=180)
         victims = processes_with("CoarseGrainedExecutorBackend", marker)
@@ -99,7 +93,7 @@ def test_readme_examples_run_on_a_cluster(points, tmp_path):
         other = {word: CLUSTER if word.startswith("spark=") else "snapshots" if word.startswith("s3:") else word for word in example}
         command = [other[word] for word in example]
         more = ["--processes", 2, "--snapshot-every", 1, "--json", "--conf", "spark.executor.memory=700m"]
-        ran = binary.run(*command, *more, env=environment(), cwd=tmp_path).check()
+        ran = binary.run(*command, *more, env=spark.environment(), cwd=tmp_path).check()
         assert json.loads(ran.out)["result"] == expected["result"]
         assert "2 workers in Spark tasks" in ran.err
         # The job may end before its first snapshot is durable.
@@ -111,7 +105,7 @@ def test_local_master_runs_one_worker_per_core(points):
     expected = json.loads(binary.run(*job(points, 30)).check().out)
     # Spark's own default parallelism must not affect the number of workers.
     more = ["--conf", "spark.default.parallelism=7"]
-    found = binary.run(*job(points, 30), "--on", "spark=local[2]", *more, env=environment()).check()
+    found = binary.run(*job(points, 30), "--on", "spark=local[2]", *more, env=spark.environment()).check()
     assert json.loads(found.out)["result"] == expected["result"]
     assert "2 workers in Spark tasks" in found.err
 
@@ -120,7 +114,7 @@ def test_local_master_runs_one_worker_per_core(points):
 def test_error_of_all_workers_is_reported_once(points, tmp_path):
     """Deletes the data as soon as the command has read their schema, so that no task can read them."""
     copy = shutil.copy(points, tmp_path / "gone.parquet")
-    process = binary.start(*job(copy, 30), "--on", "spark=local[2]", env=environment(TMPDIR=str(tmp_path)))
+    process = binary.start(*job(copy, 30), "--on", "spark=local[2]", env=spark.environment(TMPDIR=str(tmp_path)))
     try:
         binary.wait_until(lambda: list(tmp_path.glob("pellucid-spark-*")), process)
         copy.unlink()
@@ -135,13 +129,13 @@ def test_error_of_all_workers_is_reported_once(points, tmp_path):
 @needs_spark
 @pytest.mark.full
 def test_more_workers_than_slots_is_an_error(points):
-    ran = binary.run(*job(points, 30), "--on", "spark=local[2]", "--processes", 3, env=environment())
+    ran = binary.run(*job(points, 30), "--on", "spark=local[2]", "--processes", 3, env=spark.environment())
     assert ran.code == 1 and "slots" in ran.err, ran.err
 
 
 @needs_spark
 def test_ctrl_c_stops_spark(points, tmp_path):
-    process = binary.start(*job(points, 100_000_000), "--on", "spark=local[2]", env=environment(TMPDIR=str(tmp_path)), start_new_session=True)
+    process = binary.start(*job(points, 100_000_000), "--on", "spark=local[2]", env=spark.environment(TMPDIR=str(tmp_path)), start_new_session=True)
     worker = "logistic-regression"
     try:
         binary.wait_until(lambda: len(processes_with(worker, str(points))) == 3, process, timeout=120)
@@ -162,7 +156,7 @@ def test_spark_properties_reach_no_arguments(points):
     """Neither of the workers, nor of Spark's own processes: other users can read arguments."""
     secret = f"pellucid-secret-{os.getpid()}"
     more = ["--on", CLUSTER, "--processes", 2, "--conf", "spark.executor.memory=700m", "--conf", f"spark.hadoop.secret={secret}"]
-    process = binary.start(*job(points, 100_000_000), *more, env=environment())
+    process = binary.start(*job(points, 100_000_000), *more, env=spark.environment())
     try:
         binary.wait_until(lambda: len(processes_with("logistic-regression", str(points))) == 3, process, timeout=120)
         assert processes_with(secret, "") == [process.pid]

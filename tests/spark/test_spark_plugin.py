@@ -32,7 +32,6 @@ from harness.spark.applications import (
     data,
     end,
     ended,
-    environment,
     few,
     jar,
     metric_values,
@@ -400,7 +399,7 @@ def test_documented_command_line_is_sufficient(data, tmp_path, line):
     command += [word for key, value in more.items() for word in ("--conf", f"{key}={value}")]
     text = f"SELECT sum(id), sum(crc32(payload)), count(*) FROM parquet.`{data}/slow`"
     command += [str(JOBS), "read", json.dumps({"conf": {}, "text": text})]
-    ran = ended({"args": command, "env": {**environment(), "PYSPARK_DRIVER_PYTHON": str(spark.python())}, "cwd": tmp_path, "text": True}, logs)
+    ran = ended({"args": command, "env": {**spark.environment(), "PYSPARK_DRIVER_PYTHON": str(spark.python())}, "cwd": tmp_path, "text": True}, logs)
     assert ran.answer == truth(data / "slow")
     tasks = ran.tasks()
     assert tasks and {(task["concurrency"], REASONS[task["reason"]]) for task in tasks} == {(8, "fixed")}, tasks

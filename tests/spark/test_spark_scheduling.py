@@ -13,7 +13,7 @@ import pytest
 
 from harness import binary, spark
 from harness.binary import ROOT
-from harness.spark.applications import FEW, data, end, environment, few, jar, needed, nothing_failed, run, truth, versions
+from harness.spark.applications import FEW, data, end, few, jar, needed, nothing_failed, run, truth, versions
 from harness.threads import below
 
 JOBS = ROOT / "harness" / "spark" / "scheduling_jobs.py"
@@ -38,7 +38,7 @@ def cluster(version, tmp_path) -> Iterator[str]:
         where = {"SPARK_HOME": str(spark.home(version)), "SPARK_LOCAL_IP": host, "SPARK_LOCAL_DIRS": str(tmp_path), "SPARK_DAEMON_MEMORY": "256m"}
         program = [spark.home(version) / "bin" / "spark-class", f"org.apache.spark.deploy.{role}", "--host", host, "--port", "0", "--webui-port", "0"]
         with open(log, "w") as out:
-            started.append(subprocess.Popen([*program, *words], env=environment(version) | where, cwd=tmp_path, stdout=out, stderr=out))
+            started.append(subprocess.Popen([*program, *words], env=spark.environment(version) | where, cwd=tmp_path, stdout=out, stderr=out))
         return log
 
     try:

@@ -37,12 +37,6 @@ STATEMENTS = {
 }
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Returns the environment of a user with PySpark."""
-    plain = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "SPARK_CONF_DIR")}
-    return {**plain, "PYSPARK_PYTHON": str(spark.python()), **more}
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """The folder of the tables."""
@@ -71,7 +65,7 @@ def on_spark(folder, tmp_path_factory):
     text.write_text(";\n".join(statement.format(folder=folder) for statement in STATEMENTS.values()))
     more = {"PELLUCID_SPARK_JAR": str(JAR)} if JAR.exists() else {}
     command = ["sql", "-f", text, *tables(folder), "--on", CLUSTER, *SMALL, "--trace", trace, "--json"]
-    ran = binary.run(*command, env=environment(**more)).check()
+    ran = binary.run(*command, env=spark.environment(**more)).check()
     documents = json.loads(ran.out)["results"]
     return dict(zip(STATEMENTS, documents, strict=True)), trace, ran
 
@@ -160,7 +154,7 @@ def test_rows_are_written_to_a_file_with_a_summary(folder, tmp_path):
     command = ["sql", "SELECT k, count(*) AS n FROM t GROUP BY k", *tables(folder), "--on", "spark=local[1]", *SMALL]
     here = tmp_path / "here"
     here.mkdir()
-    ran = binary.run(*command, "-o", target, env=environment(), cwd=here).check()
+    ran = binary.run(*command, "-o", target, env=spark.environment(), cwd=here).check()
     assert duckdb.sql(f"SELECT count(*), sum(n) FROM '{target}'").fetchall() == [(12, 5000)]
     assert "12 rows in " in ran.err and " · tasks mostly " in ran.err and f"written to {target}" in ran.err
     assert ran.out == ""
@@ -170,7 +164,7 @@ def test_rows_are_written_to_a_file_with_a_summary(folder, tmp_path):
 @needs_spark
 def test_unwritable_trace_does_not_lose_rows(tmp_path):
     command = ["sql", "SELECT 7 AS seven", "--on", "spark=local[1]", "--trace", tmp_path / "none" / "x.log"]
-    ran = binary.run(*command, "-o", tmp_path / "out.csv", "--json", env=environment())
+    ran = binary.run(*command, "-o", tmp_path / "out.csv", "--json", env=spark.environment())
     assert ran.code == 1 and f"cannot write {tmp_path}/none/x.log" in ran.err, ran.err
     assert (tmp_path / "out.csv").read_text() == "seven\n7\n"
     document = json.loads(ran.out)
@@ -187,7 +181,7 @@ def test_readme_examples_run_on_a_cluster(folder, tmp_path):
     assert found
     for example in found:
         command = [CLUSTER if word.startswith("spark=") else word for word in example]
-        ran = binary.run(*command, *SMALL, env=environment(), cwd=tmp_path).check()
+        ran = binary.run(*command, *SMALL, env=spark.environment(), cwd=tmp_path).check()
         assert "10000" in ran.out and " · tasks mostly " in ran.err, ran.err
         trace = tmp_path / command[command.index("--trace") + 1]
         assert binary.run("analyze", trace, "--json").check().json()["source"]["complete"]
@@ -206,7 +200,7 @@ def test_readme_examples_run_on_a_cluster(folder, tmp_path):
     ],
 )
 def test_syntax_error_is_located(statement, message, folder):
-    ran = binary.run("sql", statement, *tables(folder), "--on", "spark=local[1]", env=environment())
+    ran = binary.run("sql", statement, *tables(folder), "--on", "spark=local[1]", env=spark.environment())
     assert ran.code == 2, ran.err
     assert re.search(message, ran.err), ran.err
     assert "Traceback" not in ran.err and not binary.PANIC.search(ran.err)
@@ -217,7 +211,7 @@ def test_syntax_error_is_located(statement, message, folder):
 def test_missing_sqlglot_warns_and_refuses_translation(folder, tmp_path):
     """Makes the import of sqlglot fail."""
     (tmp_path / "sqlglot.py").write_text("raise ImportError('not here')")
-    lacking = environment(PYTHONPATH=str(tmp_path))
+    lacking = spark.environment(PYTHONPATH=str(tmp_path))
     on = ["--on", "spark=local[1]", *tables(folder)]
     ran = binary.run("sql", "SELECT count(*) AS n FROM t; SELECT id::INT FROM '/x.csv'", *on, env=lacking)
     assert ran.code == 2 and "pip install sqlglot" in ran.err
@@ -229,7 +223,7 @@ def test_missing_sqlglot_warns_and_refuses_translation(folder, tmp_path):
 def test_missing_file_fails_as_in_the_local_engine(folder):
     for options in (["SELECT * FROM '/nowhere/x.csv'"], ["SELECT 1", "--table", "t=/nowhere/x.csv"], [f"SELECT * FROM '{folder}/*.tsv'"]):
         here = binary.run("sql", *options)
-        there = binary.run("sql", *options, "--on", "spark=local[1]", env=environment())
+        there = binary.run("sql", *options, "--on", "spark=local[1]", env=spark.environment())
         assert here.code == there.code == 1, there.err
         assert there.err.splitlines()[-1] == here.err.splitlines()[-1]
 
@@ -264,7 +258,7 @@ def test_missing_java_is_reported(folder, tmp_path):
         found = subprocess.run(["which", tool], capture_output=True, text=True).stdout.strip()
         if found:
             (tmp_path / tool).symlink_to(found)
-    lacking = environment(PATH=str(tmp_path))
+    lacking = spark.environment(PATH=str(tmp_path))
     lacking.pop("JAVA_HOME", None)
     ran = binary.run("sql", "SELECT 1", "--on", "spark=local[1]", env=lacking)
     assert ran.code == 1 and "JAVA_HOME" in ran.err, ran.err
@@ -273,7 +267,9 @@ def test_missing_java_is_reported(folder, tmp_path):
 @needs_spark
 def test_ctrl_c_stops_spark(folder, tmp_path):
     slow = "SELECT count(*) FROM t a, t b, t c WHERE a.id + b.id + c.id < 0"
-    process = binary.start("sql", slow, *tables(folder), "--on", "spark=local[1]", env=environment(TMPDIR=str(tmp_path)), start_new_session=True)
+    process = binary.start(
+        "sql", slow, *tables(folder), "--on", "spark=local[1]", env=spark.environment(TMPDIR=str(tmp_path)), start_new_session=True
+    )
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("pellucid-spark-*/log/*")) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -292,7 +288,7 @@ def test_spark_properties_reach_no_arguments_and_stay_in_effect(folder, tmp_path
     secret = f"pellucid secret=\\{os.getpid()}"
     slow = "SELECT count(*) FROM t a, t b, t c WHERE a.id + b.id + c.id < 0"
     more = ["--conf", f"spark.hadoop.secret={secret}", "--conf", "spark.driver.memory=600m"]
-    env = environment(TMPDIR=str(tmp_path))
+    env = spark.environment(TMPDIR=str(tmp_path))
     process = binary.start("sql", slow, *tables(folder), "--on", "spark=local[1]", *more, env=env)
     try:
         binary.wait_until(lambda: list(tmp_path.glob("pellucid-spark-*/log/*")), process, timeout=120)
