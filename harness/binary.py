@@ -1,5 +1,6 @@
 """Runs the `pellucid` binary and makes benchmark data with it."""
 
+import fcntl
 import json
 import os
 import re
@@ -129,14 +130,15 @@ def ensure_data(benchmark: str, scale: float) -> Path:
     folder = data_home() / f"{benchmark}-sf{scale:g}"
     if folder.is_dir():
         return folder
-    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        run("generate", benchmark, "--scale", f"{scale:g}", partial, "--quiet", timeout=3600).check()
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f"{folder.name}.partial")
+    with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Another process may have made it in the meantime.
+        if not folder.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+            run("generate", benchmark, "--scale", f"{scale:g}", partial, "--quiet", timeout=3600).check()
+            partial.rename(folder)
     return folder
 
 

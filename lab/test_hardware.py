@@ -16,6 +16,8 @@ needs_cores = pytest.mark.skipif(cores.missing() is not None, reason=f"no limite
 needs_links = pytest.mark.skipif(links.missing() is not None, reason=f"no links: {links.missing()}")
 ROOT = Path(__file__).resolve().parent.parent
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(autouse=True)
 def own_lab(tmp_path, monkeypatch):

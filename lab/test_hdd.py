@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 needs_disk = pytest.mark.skipif(hdd.missing() is not None, reason=f"no emulated disk: {hdd.missing()}")
 MIB = 1 << 20
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(autouse=True)
 def own_lab(tmp_path, monkeypatch):

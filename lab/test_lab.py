@@ -12,6 +12,8 @@ from lab.rates import off_by, parse_block_stat, parse_bytes, parse_rate, show_ra
 
 needs_kernel = pytest.mark.skipif(kernel.missing() is not None, reason=f"no kernel throttle: {kernel.missing()}")
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(autouse=True)
 def own_lab(tmp_path, monkeypatch):

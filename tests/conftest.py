@@ -11,10 +11,18 @@ from lab import disks, kernel
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "full: only with PELLUCID_FULL=1 (make test-full)")
+    # The two processes of a parallel run must not remove each other's disks. The name makes a later run find stale ones.
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        os.environ["PELLUCID_LAB"] = str(disks.home() / worker)
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselects the long matrices unless PELLUCID_FULL is set."""
+    """Groups tests for a parallel run, and deselects the long matrices unless PELLUCID_FULL is set.
+
+    The tests of a file share fixtures. Those on Spark are one group, because a cluster takes gigabytes of memory.
+    """
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("spark" if item.path.parent.name == "spark" else item.path.stem))
     if os.environ.get("PELLUCID_FULL") == "1":
         return
     selected, deselected = [], []
@@ -24,8 +32,7 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=deselected)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def built_binary():
+def pytest_sessionstart():
     """Fails the whole run if the binary is missing, instead of skipping every test."""
     path = binary.binary()
     if not path.exists():

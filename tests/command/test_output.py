@@ -190,6 +190,7 @@ def interrupted_after_s(start) -> float:
     return took
 
 
+@pytest.mark.alone
 def test_ctrl_c_while_reading_stops_promptly(rows, tmp_path):
     def start():
         trace = tmp_path / "reading.trace"
@@ -211,6 +212,7 @@ def test_ctrl_c_leaves_a_complete_trace(rows, tmp_path):
     assert binary.run("analyze", "--json", path).check().json()["source"]["complete"] is True
 
 
+@pytest.mark.alone
 def test_ctrl_c_while_computing_stops_promptly(rows):
     """A join whose condition no index supports: minutes of pure computing."""
     query = f"SELECT count(*) FROM '{rows}' x JOIN '{rows}' y ON x.a % 1000 < y.b % 1000 AND x.id < y.id"

@@ -25,7 +25,7 @@ MODES = {
     "monotasks": {"spark.pellucid.mode": "monotasks"},
 }
 
-pytestmark = [pytest.mark.full, needed]
+pytestmark = [pytest.mark.full, pytest.mark.alone, needed]
 
 
 @pytest.fixture

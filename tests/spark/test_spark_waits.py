@@ -26,6 +26,7 @@ RATE, SIZE = "20MB/s", 60 << 20
 
 pytestmark = [
     pytest.mark.full,
+    pytest.mark.alone,
     pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}"),
     pytest.mark.skipif(kernel.missing() is not None, reason=f"no throttled disk: {kernel.missing()}"),
     pytest.mark.skipif(not threads.DELAYACCT.exists(), reason="the kernel has no delay accounting"),

@@ -26,6 +26,8 @@ MORE_BYTES = 1.05
 QUERIES = (1, 3, 6, 14, 18)
 TABLES = ("lineitem", "orders", "customer", "part")
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def cold_data(tpch, slow_disk):
