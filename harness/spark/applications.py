@@ -159,7 +159,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # Hashes, so that neither Parquet nor its codec makes the files smaller.
         payload = f"(SELECT string_agg(sha256({number} || '-' || i), '' ORDER BY i) FROM range(1024) r(i))"
         connection.execute(f"COPY (SELECT {number}::BIGINT AS id, {payload} AS payload) TO '{folder}/slow/{number:03}.parquet'")
-    rows = "SELECT i AS id, (hash(i) % 1000000)::INT AS k, sha256(i::VARCHAR) AS v FROM range(100000) r(i)"
+    rows = "SELECT i AS id, (hash(i) % 1000000)::INT AS k, sha256(i::VARCHAR) AS v FROM range(10000) r(i)"
     connection.execute(f"COPY ({rows}) TO '{folder}/rows/0.parquet'")
     return folder
 

@@ -57,6 +57,7 @@ GAUGES = {
 OF_DISKS = {"disk.running", "disk.waiting", "disk.permits", "disk.peak", "cores.held"}
 
 
+@pytest.mark.alone
 @versions
 def test_executors_find_their_own_concurrency(data, tmp_path, version):
     """Each finds the value of its own disk.
