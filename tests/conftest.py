@@ -17,12 +17,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Groups tests for a parallel run, and deselects the long matrices unless PELLUCID_FULL is set.
-
-    The tests of a file share fixtures. Those on Spark are one group, because a cluster takes gigabytes of memory.
-    """
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("spark" if item.path.parent.name == "spark" else item.path.stem))
+    """Deselects the long matrices unless PELLUCID_FULL is set."""
     if os.environ.get("PELLUCID_FULL") == "1":
         return
     selected, deselected = [], []
@@ -30,6 +25,18 @@ def pytest_collection_modifyitems(config, items):
         (deselected if item.get_closest_marker("full") else selected).append(item)
     items[:] = selected
     config.hook.pytest_deselected(items=deselected)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Divides a parallel run by files, whose tests share fixtures; all on Spark are one part: a cluster takes gigabytes."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileAndSpark(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+    return ByFileAndSpark(config, log)
 
 
 def pytest_sessionstart():
