@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn deep_statement_is_dropped_on_a_small_stack() {
         let sql = format!("SELECT 1 {}", "+ 1 ".repeat(9_000));
-        let dropped = || drop(sql.parse::<Statement>().unwrap());
+        let dropped = move || drop(sql.parse::<Statement>().unwrap());
         std::thread::Builder::new().stack_size(128 << 10).spawn(dropped).unwrap().join().unwrap();
     }
 

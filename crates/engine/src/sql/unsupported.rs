@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use datafusion::common::{DataFusionError, Diagnostic, Span as DiagnosticSpan};
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::{
-    ColumnOption, Expr, JoinOperator, Query, Select, SelectItem, Set, SetExpr, SetOperator, SetQuantifier,
-    Spanned, Statement, TableFactor, Visitor,
+    ColumnDef, ColumnOption, Expr, JoinOperator, Query, Select, SelectItem, Set, SetExpr, SetOperator,
+    SetQuantifier, Spanned, Statement, TableConstraint, TableFactor, Visitor,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
@@ -20,7 +20,15 @@ const DIALECT: &str = "datafusion.sql_parser.dialect";
 /// # Errors
 /// Returns an error that names the construct and its place.
 pub(crate) fn check(tree: &Tree) -> Result<(), DataFusionError> {
-    match tree::inspect(tree, &mut Unsupported) {
+    let external = match tree {
+        Tree::CreateExternalTable(table) => keys(&table.columns, &table.constraints),
+        _ => ControlFlow::Continue(()),
+    };
+    let found = match external {
+        ControlFlow::Continue(()) => tree::inspect(tree, &mut Unsupported),
+        refused => refused,
+    };
+    match found {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(Refused { message, span }) => {
             let diagnostic =
@@ -54,21 +62,7 @@ impl Visitor for Unsupported {
                     format!("cannot set {DIALECT}: there is one dialect of SQL here; remove the statement");
                 ControlFlow::Break(Refused { message, span: variable.span() })
             }
-            Statement::CreateTable(table) => table.columns.iter().try_for_each(|column| {
-                column.options.iter().try_for_each(|option| match &option.option {
-                    ColumnOption::Null
-                    | ColumnOption::NotNull
-                    | ColumnOption::Default(_)
-                    | ColumnOption::PrimaryKey(_)
-                    | ColumnOption::Unique(_)
-                    | ColumnOption::ForeignKey(_)
-                    | ColumnOption::Check(_) => ControlFlow::Continue(()),
-                    other => {
-                        let construct = format!("the option {other} of column {}", column.name);
-                        refuse(column.span(), &construct, "remove it")
-                    }
-                })
-            }),
+            Statement::CreateTable(table) => keys(&table.columns, &table.constraints),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -146,6 +140,25 @@ impl Visitor for Unsupported {
                 refuse(span, "a path within a table", "select the field")?;
             }
         }
+        let (sample, alias) = match table {
+            TableFactor::Table { sample, alias, .. } | TableFactor::Derived { sample, alias, .. } => {
+                (sample.is_some(), alias.as_ref())
+            }
+            TableFactor::Pivot { .. } => return refuse(span, "PIVOT", "use sum(…) FILTER (WHERE …)"),
+            TableFactor::Unpivot { .. } => return refuse(span, "UNPIVOT", "use UNION ALL"),
+            _ => (false, None),
+        };
+        if sample {
+            refuse(span, "a sample", "use WHERE random() < 0.1, or LIMIT")?;
+        }
+        // The parser takes an unknown word before JOIN for an alias.
+        if let Some(alias) = alias
+            && !alias.explicit
+            && alias.name.quote_style.is_none()
+            && alias.name.value.eq_ignore_ascii_case("positional")
+        {
+            refuse(alias.name.span, "POSITIONAL JOIN", "join on row_number() OVER ()")?;
+        }
         let ordinality = match table {
             TableFactor::Table { with_ordinality, .. }
             | TableFactor::Function { with_ordinality, .. }
@@ -169,6 +182,20 @@ impl Visitor for Unsupported {
     }
 }
 
+/// Refuses keys and other constraints, which would not be enforced, and options of columns.
+fn keys(columns: &[ColumnDef], constraints: &[TableConstraint]) -> ControlFlow<Refused> {
+    const WAY_OUT: &str = "rows would not be checked; remove it";
+    for column in columns {
+        for option in &column.options {
+            if !matches!(option.option, ColumnOption::Null | ColumnOption::NotNull | ColumnOption::Default(_))
+            {
+                refuse(column.name.span, &format!("{} of column {}", option.option, column.name), WAY_OUT)?;
+            }
+        }
+    }
+    constraints.iter().try_for_each(|one| refuse(one.span(), &one.to_string(), WAY_OUT))
+}
+
 /// Refuses `EXCEPT ALL` and `INTERSECT ALL`: DataFusion runs them as joins, which return the wrong number
 /// of duplicates. Nested queries are visited on their own.
 fn set_operation(body: &SetExpr) -> ControlFlow<Refused> {
@@ -184,4 +211,31 @@ fn set_operation(body: &SetExpr) -> ControlFlow<Refused> {
     }
     set_operation(left)?;
     set_operation(right)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sql::statements::Statement;
+
+    #[test]
+    fn ignored_constructs_are_refused_with_their_place() {
+        for (sql, construct) in [
+            ("SELECT * FROM t TABLESAMPLE (10 ROWS)", "a sample is not supported"),
+            ("SELECT * FROM t POSITIONAL JOIN u", "POSITIONAL JOIN is not supported"),
+            ("CREATE TABLE t (a INT PRIMARY KEY)", "PRIMARY KEY of column a is not supported"),
+            ("CREATE TABLE t (a INT, UNIQUE (a))", "UNIQUE (a) is not supported"),
+            ("SELECT * FROM t FOR UPDATE", "FOR UPDATE is not supported"),
+            ("SELECT a COLLATE nocase FROM t", "COLLATE nocase is not supported"),
+            ("SELECT * FROM t PIVOT (sum(a) FOR b IN ('x'))", "PIVOT is not supported"),
+            ("SELECT 1 EXCEPT ALL SELECT 2", "EXCEPT ALL is not supported"),
+        ] {
+            let error = sql.parse::<Statement>().unwrap_err().to_string();
+            assert!(error.contains(construct), "{sql}: {error}");
+        }
+        for sql in
+            ["SELECT * FROM t AS positional JOIN u ON true", "CREATE TABLE t (a INT NOT NULL DEFAULT 1)"]
+        {
+            assert!(sql.parse::<Statement>().is_ok(), "{sql}");
+        }
+    }
 }
