@@ -21,7 +21,7 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
 
-/// What one statement may use. Its tables are looked up once, so that the statement can be planned again
+/// The tables and functions of one statement. Its tables are looked up once, so that the statement can be planned again
 /// after a name in it was replaced.
 pub(crate) struct Context<'a> {
     state: &'a SessionState,

@@ -1,4 +1,4 @@
-//! What is read from the syntax tree of a statement, and replaced in it.
+//! Reads from the syntax tree of a statement, and replacements in it.
 
 use std::ops::ControlFlow;
 
