@@ -112,6 +112,8 @@ def test_statements_with_another_meaning_are_translated(text, expected):
         ("SELECT k FROM t WHERE CAST(f AS VARCHAR) = '1'", "cannot run `CAST.f AS TEXT.` on Spark: the text of a float"),
         ("WITH x AS (SELECT f + 1 AS g FROM t) SELECT * FROM x WHERE (SELECT max(m) FROM t) > g", "a decimal and a float"),
         ("SELECT unnest([1]) FROM t", "was not checked to give the same results"),
+        ("SELECT t.id FROM t ASOF JOIN t u ON t.d >= u.d", "Spark has no ASOF JOIN"),
+        ("SELECT t.id FROM t POSITIONAL JOIN t u", "Spark has no POSITIONAL JOIN"),
         ("INSERT INTO t SELECT * FROM t", "cannot run INSERT on Spark"),
         ("COPY t TO 'x.parquet'", "use -o FILE for the rows"),
     ],

@@ -208,6 +208,9 @@ class Adapter:
             self.refuse(node, "WITH RECURSIVE was not checked to give the same results")
         if isinstance(node, exp.Distinct) and node.args.get("on"):
             self.refuse(node, "Spark may keep different rows; use row_number()")
+        if isinstance(node, exp.Join) and node.method in ("ASOF", "POSITIONAL"):
+            # Spark reads the word as the alias of the table before it, and joins all rows that match.
+            self.refuse(node, f"Spark has no {node.method} JOIN; join the rows with row_number()")
         if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
             self.refuse(node, "`if` is not a function; use CASE")
         if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Table):
