@@ -97,7 +97,7 @@ pub(crate) fn nearest(name: &str, known: &[String]) -> Vec<String> {
             && (lower.starts_with(&name)
                 || lower.ends_with(&name)
                 || name.starts_with(&lower) && lower.len() >= 3);
-        if distance <= length.max(3) / 3 {
+        if distance <= length.max(3) / 3 && distance < length {
             near.push((distance, other));
         } else if part {
             near.push((length + distance, other));
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn nearest_names_come_first_and_unrelated_ones_do_not() {
         let known = names(&["name", "names", "nation", "age", "full_name", "Name2"]);
-        assert_eq!(nearest("nam", &known), ["name", "names", "Name2"]);
+        assert_eq!(nearest("nam", &known), ["name", "Name2", "names"]);
         assert_eq!(nearest("zzz", &known), Vec::<String>::new());
         // A swap of two characters is one mistake.
         assert_eq!(nearest("nmae", &known), ["name"]);

@@ -70,7 +70,7 @@ mod tests {
         let expected = "cannot find column nam\n  line 2, column 8: SELECT nam, age FROM t\n                           ^^^";
         assert_eq!(marked, expected);
         // A span without a length has one mark, also at the end of the text.
-        assert!(mark("SELECT", span(1, 7, 7), "x").ends_with(&format!("SELECT\n{}^", " ".repeat(25))));
+        assert!(mark("SELECT", span(1, 7, 7), "x").ends_with(&format!("SELECT\n{}^", " ".repeat(26))));
         assert_eq!(mark("SELECT", span(9, 1, 1), "x"), "x");
     }
 

@@ -236,9 +236,9 @@ mod tests {
         let copy = |sql: &str| {
             let statement: Statement = sql.parse().unwrap();
             assert!(statement.is_query(), "{sql}");
-            statement.into_copy("it's.csv", "CSV", &[("format.has_header", "true")]).tree().to_string()
+            statement.into_copy("o.csv", "CSV", &[("format.has_header", "true")]).tree().to_string()
         };
-        let written = "COPY (SELECT 1) TO 'it''s.csv' STORED AS CSV OPTIONS ('format.has_header' 'true')";
+        let written = "COPY (SELECT 1) TO 'o.csv' STORED AS CSV OPTIONS ('format.has_header' 'true')";
         assert_eq!(copy("SELECT 1 -- one"), written);
         for query in ["(SELECT 1) UNION SELECT 2", "WITH x AS (SELECT 1) FROM x", "VALUES (1)", "TABLE t"] {
             assert!(copy(query).starts_with("COPY ("), "{query}");
