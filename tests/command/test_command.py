@@ -242,6 +242,17 @@ def test_table_fits_the_screen_and_says_what_it_hides():
     assert "column_8" in binary.run("sql", "-q", wide).check().out
 
 
+@pytest.mark.parametrize(("most", "shown"), [("0", 300), ("3", 3), ("1000", 300)])
+def test_number_of_rows_of_a_box_can_be_set(most, shown):
+    """On a terminal and elsewhere; other formats are complete."""
+    query = "SELECT value FROM range(300) ORDER BY value"
+    arguments = ("sql", "-q", query, "--max-rows", most)
+    for text in (on_terminal(80, *arguments), binary.run(*arguments).check().out):
+        assert len(re.findall(r"^│ +\d+ ", text, re.MULTILINE)) == shown, text
+        assert (f"… {300 - shown} more rows (--max-rows 0 shows all)" in text) == (shown < 300), text
+    assert binary.run(*arguments, "--format", "csv").check().out.count("\n") == 301
+
+
 def test_folder_of_mixed_formats_suggests_a_pattern(tmp_path):
     (tmp_path / "a.txt").write_text("x\n1\n")
     (tmp_path / "b.csv").write_text("x\n1\n")

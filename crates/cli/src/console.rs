@@ -64,10 +64,16 @@ impl Console {
         terminal_width().unwrap_or(100)
     }
 
-    /// Returns the limits for printing a result: none, except on a terminal.
-    pub fn display_limits(&self) -> Option<DisplayLimits> {
-        let limits = || DisplayLimits { max_rows: MAX_SCREEN_ROWS, width: self.width() };
-        io::stdout().is_terminal().then(limits)
+    /// Returns the limits for printing a result: none, except on a terminal. `max_rows` replaces the usual
+    /// number of rows, on a terminal and elsewhere; 0 shows all.
+    pub fn display_limits(&self, max_rows: Option<usize>) -> Option<DisplayLimits> {
+        let terminal = io::stdout().is_terminal();
+        if !terminal && max_rows.is_none() {
+            return None;
+        }
+        let width = if terminal { self.width() } else { usize::MAX };
+        let max_rows = max_rows.unwrap_or(MAX_SCREEN_ROWS);
+        Some(DisplayLimits { max_rows: if max_rows == 0 { usize::MAX } else { max_rows }, width })
     }
 
     /// Writes to standard output, buffered. On a terminal, control characters are escaped, since results

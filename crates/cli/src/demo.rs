@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         } else {
             let result = &executed.result;
             console.print(|out| {
-                let limits = console.display_limits();
+                let limits = console.display_limits(None);
                 output::write_result(out, Format::Box, &result.schema, &result.batches, limits)
             })?;
         }

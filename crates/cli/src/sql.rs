@@ -55,6 +55,9 @@ pub struct Arguments {
     /// Output format of the rows
     #[arg(long, value_enum, default_value = "box")]
     format: Format,
+    /// Show at most N rows of a result as a box; 0 shows all [default: 40 on a terminal, otherwise all]
+    #[arg(long, value_name = "N")]
+    max_rows: Option<usize>,
     /// Write the last statement's trace to FILE, for `pellucid analyze`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -280,7 +283,7 @@ fn report(
             return Ok(None);
         }
         console.print(|out| {
-            let limits = console.display_limits();
+            let limits = console.display_limits(arguments.max_rows);
             output::write_result(out, arguments.format, &result.schema, &result.batches, limits)
         })?;
         None

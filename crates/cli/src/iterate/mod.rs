@@ -341,7 +341,7 @@ fn execute<R: Printable>(job: Job<R>, running: &Running, console: &Console) -> R
         let document = results::document(&finished, &outcome, cost, summary.memory(cost));
         console.print_document("pellucid.iterate/1", &document)
     } else {
-        let max_lines = if console.display_limits().is_some() { MAX_SCREEN_LINES } else { usize::MAX };
+        let max_lines = if console.display_limits(None).is_some() { MAX_SCREEN_LINES } else { usize::MAX };
         let printed = console.print(|out| finished.result.print(out, max_lines));
         console.note(&summary.line(&finished, &outcome, cost));
         printed

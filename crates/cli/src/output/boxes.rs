@@ -82,7 +82,8 @@ impl Hidden {
     fn note(self, screen: usize) -> String {
         let plural = if self.count == 1 { "" } else { "s" };
         let short = format!("… {} more {}{plural}", grouped(self.count), self.noun);
-        let long = format!("{short} (--format csv prints all)");
+        let option = if self.noun == "row" { "--max-rows 0 shows" } else { "--format csv prints" };
+        let long = format!("{short} ({option} all)");
         if width(&long) + 4 <= screen { long } else { short }
     }
 }
@@ -239,7 +240,7 @@ mod tests {
     fn long_box_shows_both_ends_and_counts_hidden_rows() {
         let text = print(Format::Box, Some(DisplayLimits { max_rows: 2, width: 120 }));
         assert!(text.contains("│   1 │") && text.contains("│ 300 │") && !text.contains("│  20 │"), "{text}");
-        assert!(text.contains("│ … 1 more row (--format csv prints all) │\n"), "{text}");
+        assert!(text.contains("│ … 1 more row (--max-rows 0 shows all) │\n"), "{text}");
     }
 
     #[test]
@@ -286,7 +287,7 @@ mod tests {
     #[test]
     fn hidden_rows_note_is_never_truncated() {
         for (columns, screen, note) in [
-            (1, 80, "│ … 6 more rows (--format csv prints all) │"),
+            (1, 80, "│ … 6 more rows (--max-rows 0 shows all) │"),
             (1, 40, "│ … 6 more rows │"),
             (16, 40, "│ … 6 more rows "),
         ] {
