@@ -117,7 +117,7 @@ fn message(error: &DataFusionError) -> String {
 
 /// Replaces messages that only make sense to developers of DataFusion, and adds a remedy.
 fn rewrite(text: &str) -> String {
-    const FORMATS: &str = "STORED AS accepts PARQUET, CSV, JSON and ARROW";
+    const FORMATS: &str = "STORED AS accepts PARQUET, CSV, JSON, ARROW, DELTA and ICEBERG";
     if let Some(format) = text.strip_prefix("Unable to find factory for ") {
         return format!("unknown file format {format}; {FORMATS}");
     }
@@ -200,7 +200,7 @@ mod tests {
         let text = "Internal error: Function 'sum' failed: Plan.\nThis issue was likely caused by a bug in \
                     DataFusion's code. Please file it in our issue tracker: https://x/issues. No function matches";
         assert_eq!(rewrite(text), "No function matches");
-        assert!(rewrite("Unable to find factory for XLSX").contains("PARQUET, CSV, JSON and ARROW"));
+        assert!(rewrite("Unable to find factory for XLSX").contains("PARQUET, CSV, JSON, ARROW"));
         let map = "Invalid argument error: Only UTF8 keys supported by JSON MapArray Writer: got Int64";
         assert!(rewrite(map).starts_with("cannot write a MAP with keys of type Int64 as JSON"));
         let error = DataFusionError::Execution("no".to_string()).context("Optimizer rule 'x' failed");

@@ -22,6 +22,7 @@
 
 mod error;
 mod execute;
+mod lakes;
 mod logical;
 mod plan;
 mod query;

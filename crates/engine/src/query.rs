@@ -13,11 +13,9 @@ use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
-use datafusion::parquet::file::metadata::PageIndexPolicy;
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use pellucid_runtime::{Job, Progress};
@@ -33,12 +31,11 @@ use crate::logical::labels::Labels;
 use crate::plan::cut::{self, Node, StagePlan};
 use crate::plan::explain;
 use crate::scan::Source;
-use crate::scan::parquet::{Metadata, ParquetScan};
+use crate::scan::parquet::{self, Metadata, ParquetScan};
 use crate::session::Session;
 use crate::sql::stack::{cannot_start, thread_builder, with_large_stack};
 use crate::sql::statements::Statement;
 use crate::stores::{JobIo, JobStores, in_store, with_planning_job};
-use crate::tables::formats::caught;
 use crate::tables::input;
 use crate::tables::paths;
 use crate::{EngineError, Input, QueryResult, tables};
@@ -516,12 +513,7 @@ async fn metadata(state: &SessionState, plan: &Node) -> Result<Metadata, DataFus
         .map(|(name, store, meta)| {
             let cache = Arc::clone(&cache);
             async move {
-                let reader = DFParquetMetadata::new(store.as_ref(), &meta)
-                    .with_file_metadata_cache(Some(cache))
-                    .with_page_index_policy(Some(PageIndexPolicy::Optional));
-                let metadata = caught(&format!("/{}", meta.location), reader.fetch_metadata())
-                    .await
-                    .map_err(|e| e.context(format!("cannot read the metadata of {}", meta.location)))?;
+                let metadata = parquet::footer(store.as_ref(), &meta, cache).await?;
                 Ok((name, metadata))
             }
         })

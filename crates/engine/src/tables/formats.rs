@@ -4,6 +4,7 @@
 //!   whose messages are aligned to 64 bytes, as arrow-rs (and so `COPY … TO`) writes them.
 //! - `CREATE EXTERNAL TABLE` without columns over missing files creates a table without columns;
 //!   here it fails.
+//! - A Delta or Iceberg table is read as such, never as raw files.
 //! - The Arrow and Parquet libraries panic on some damaged files; here those are errors that name the file.
 
 use std::collections::HashMap;
@@ -36,6 +37,8 @@ use crate::tables;
 
 /// DataFusion's names of the formats.
 const FORMATS: [&str; 4] = ["arrow", "csv", "json", "parquet"];
+/// Formats of tables that have a log.
+const LAKES: [&str; 2] = ["DELTA", "ICEBERG"];
 
 /// Wraps DataFusion's format and table factories.
 pub(crate) fn register(context: &SessionContext) -> Result<()> {
@@ -46,7 +49,11 @@ pub(crate) fn register(context: &SessionContext) -> Result<()> {
             state.register_file_format(Arc::new(CheckedFactory(factory)), true)?;
         }
     }
-    for factory in state.table_factories_mut().values_mut() {
+    let factories = state.table_factories_mut();
+    if let Some(parquet) = factories.get("PARQUET").cloned() {
+        factories.extend(LAKES.map(|lake| (lake.to_string(), Arc::clone(&parquet))));
+    }
+    for factory in factories.values_mut() {
         *factory = Arc::new(ExternalTables(Arc::clone(factory)));
     }
     Ok(())
@@ -59,6 +66,9 @@ struct ExternalTables(Arc<dyn TableProviderFactory>);
 #[async_trait]
 impl TableProviderFactory for ExternalTables {
     async fn create(&self, state: &dyn Session, cmd: &CreateExternalTable) -> Result<Arc<dyn TableProvider>> {
+        if let Some(table) = external_lake(state, cmd).await? {
+            return Ok(table);
+        }
         // A table with declared columns may have no files yet.
         if cmd.schema.fields().is_empty() {
             for place in &cmd.locations {
@@ -68,6 +78,38 @@ impl TableProviderFactory for ExternalTables {
         let places = cmd.locations.join(", ");
         caught(&places, self.0.create(state, cmd)).await
     }
+}
+
+/// Opens the Delta or Iceberg table that `CREATE EXTERNAL TABLE` names, whatever format it states for the files.
+async fn external_lake(
+    state: &dyn Session,
+    cmd: &CreateExternalTable,
+) -> Result<Option<Arc<dyn TableProvider>>> {
+    let is_lake = LAKES.contains(&cmd.file_type.as_str());
+    for place in &cmd.locations {
+        let Some(table) = tables::lake(state, place).await? else { continue };
+        let fits = is_lake || cmd.file_type == "PARQUET";
+        let plain = cmd.schema.fields().is_empty()
+            && cmd.table_partition_cols.is_empty()
+            && cmd.options.is_empty()
+            && cmd.order_exprs.is_empty();
+        if !fits || !plain || cmd.locations.len() > 1 {
+            return Err(DataFusionError::Plan(format!(
+                "cannot create the table {}: {place} is a Delta or Iceberg table, which has its own columns and format; \
+                 write CREATE EXTERNAL TABLE {} STORED AS PARQUET LOCATION '{place}' alone",
+                cmd.name, cmd.name
+            )));
+        }
+        return Ok(Some(table));
+    }
+    if is_lake {
+        return Err(DataFusionError::Plan(format!(
+            "cannot create the table {}: {} has no Delta or Iceberg table; check the path",
+            cmd.name,
+            cmd.locations.join(", ")
+        )));
+    }
+    Ok(None)
 }
 
 /// Waits for a reader of the files at `place`, and converts a panic to an error that names them.

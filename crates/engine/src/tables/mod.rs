@@ -22,6 +22,7 @@ use datafusion::execution::context::SessionState;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
+use crate::lakes::{self, Lake, Version};
 use crate::logical::candidates::nearest;
 use crate::scan::text;
 
@@ -91,6 +92,8 @@ struct FileListing {
     store: Arc<dyn ObjectStore>,
     /// All files of the folder (or the pattern's folder), whatever their names.
     files: Vec<ObjectMeta>,
+    /// The format of the folder if it is a table of a lake.
+    lake: Option<Lake>,
 }
 
 /// Lists the files at `place`.
@@ -99,6 +102,18 @@ struct FileListing {
 /// Returns an error if no file matches, or none can be read.
 async fn find(state: &dyn Session, place: &str) -> Result<FileListing> {
     check_local(place)?;
+    let found = list(state, place).await?;
+    if found.lake.is_none() && paths::matching_files(&found.url, &found.files, "")?.is_empty() {
+        return failed(format!("{place}: no file matches; check the path and the pattern"));
+    }
+    Ok(found)
+}
+
+/// Lists the files at `place`, which may have none.
+///
+/// # Errors
+/// Returns an error if the place is invalid or cannot be listed, or has raw files of a table of a lake.
+async fn list(state: &dyn Session, place: &str) -> Result<FileListing> {
     let url = paths::parse(place)?;
     let store = state.runtime_env().object_store(&url)?;
     let folder = with_store_key(ListingTableUrl::try_new(AsRef::<url::Url>::as_ref(&url).clone(), None)?);
@@ -109,10 +124,9 @@ async fn find(state: &dyn Session, place: &str) -> Result<FileListing> {
         Some(file) if !url.is_collection() && file.location != *url.prefix() => paths::folder(&url)?,
         _ => url,
     };
-    if paths::matching_files(&url, &files, "")?.is_empty() {
-        return failed(format!("{place}: no file matches; check the path and the pattern"));
-    }
-    Ok(FileListing { url, store, files })
+    let matching = paths::matching_files(&url, &files, "")?;
+    let lake = lakes::find(place, &url, &store, &files, &matching).await?;
+    Ok(FileListing { url, store, files, lake })
 }
 
 /// Adds the store's name to the key of DataFusion's listing cache, which is otherwise the path alone.
@@ -129,6 +143,16 @@ pub(crate) async fn check(state: &dyn Session, place: &str) -> Result<()> {
     find(state, place).await.map(drop)
 }
 
+/// Opens the table of a lake at `place`; `None` if there is none.
+///
+/// # Errors
+/// Returns an error if `place` has raw files of such a table, or the table cannot be read.
+pub(crate) async fn lake(state: &dyn Session, place: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+    let found = list(state, place).await?;
+    let Some(lake) = found.lake else { return Ok(None) };
+    lakes::open(state, lake, place, &found.url, &found.files, Version::Newest).await.map(Some)
+}
+
 /// Checks that an output folder is empty: new files would add rows to the table of those it has.
 ///
 /// # Errors
@@ -143,7 +167,9 @@ pub(crate) async fn check_empty(state: &dyn Session, place: &str, target: &str) 
             Ok(None) | Err(object_store::Error::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        if let [file] = paths::matching_files(&folder, std::slice::from_ref(&file), "")?[..] {
+        let in_log = lakes::is_log_file(&file.location).then_some(&file);
+        let visible = paths::matching_files(&folder, std::slice::from_ref(&file), "")?;
+        if let Some(file) = visible.first().copied().or(in_log) {
             return failed(format!(
                 "cannot write to {place}: the folder is not empty (it has {}); choose another folder, or \
                  remove its files (to add rows: CREATE EXTERNAL TABLE, then INSERT INTO)",
@@ -160,7 +186,10 @@ pub(crate) async fn check_empty(state: &dyn Session, place: &str, target: &str) 
 /// extension, or the schemas of the files differ.
 pub(crate) async fn listing(state: &SessionState, place: &str) -> Result<Arc<dyn TableProvider>> {
     let found = find(state, place).await?;
-    let FileListing { url, store, files: all } = &found;
+    let FileListing { url, store, files: all, lake } = &found;
+    if let Some(lake) = lake {
+        return lakes::open(state, *lake, place, url, all, Version::Newest).await;
+    }
     let kind = infer_kind(place, &paths::matching_files(url, all, "")?)?;
     let files = paths::matching_files(url, all, &kind.extension)?;
     let text = kind.format == "csv" || kind.format == "json";
