@@ -68,8 +68,56 @@ def files_at(path):
     return found
 
 
+def refuse_lake(spark, path):
+    """Refuses the folder and the files of a Delta or Iceberg table, whose raw files have rows that were removed."""
+    if os.path.isfile(path) and not path.endswith((".metadata.json", ".metadata.json.gz")):
+        return  # one file is read as it is
+    folder = re.split(r"[*?\[]", path)[0] if not os.path.exists(path) else path
+    found = remote_lake(spark, folder) if "://" in path else local_lake(path, folder)
+    if found:
+        raise Refused(f"cannot read {path} on Spark: {found}; leave out --on spark, or register the table in Spark's catalog")
+
+
+def local_lake(path, folder):
+    """Returns a description of the table that has the files of a local path; None if there is none."""
+    folders = {os.path.abspath(folder)}
+    folders.update(os.path.dirname(os.path.abspath(one)) for one in glob.glob(path, recursive=True) if not os.path.isdir(one))
+    if os.path.isdir(folder):
+        folders.update(os.path.abspath(inside) for inside, _, _ in os.walk(folder))
+    folders.update(above for one in list(folders) for above in parents(one))
+    for one in sorted(folders):
+        if os.path.isdir(os.path.join(one, "_delta_log")):
+            return f"{one} is a Delta table"
+        if glob.glob(glob.escape(one) + "/metadata/*.metadata.json*"):
+            return f"{one} is an Iceberg table"
+    return None
+
+
+def parents(folder):
+    """Returns the folders above a folder."""
+    above = os.path.dirname(folder)
+    return [] if above == folder else [above, *parents(above)]
+
+
+def remote_lake(spark, folder):
+    """Returns a description of the table in a remote folder, or in one above its partitions; None if there is none."""
+    scheme, _, rest = folder.partition("://")
+    parts = rest.rstrip("/").split("/")
+    hadoop = spark._jvm.org.apache.hadoop.fs
+    for length in range(len(parts), 0, -1):
+        one = f"{scheme}://{'/'.join(parts[:length])}"
+        for name, format in (("_delta_log", "a Delta"), ("metadata/*.metadata.json*", "an Iceberg")):
+            place = hadoop.Path(f"{one}/{name}")
+            if place.getFileSystem(spark._jsc.hadoopConfiguration()).globStatus(place):
+                return f"{one} is {format} table"
+        if "=" not in parts[length - 1] and parts[length - 1] != "data":
+            return None
+    return None
+
+
 def table(spark, path):
     """Returns the data frame of the rows at a path."""
+    refuse_lake(spark, path)
     remote = "://" in path
     names = [path] if remote else files_at(path)
     kinds = {kind_of(name) for name in names if kind_of(name)[0]}

@@ -49,6 +49,18 @@ pub(super) fn values(bytes: &[u8]) -> Option<Vec<u64>> {
     values.is_sorted_by(|a, b| a < b).then_some(values)
 }
 
+/// Returns the values of 32-bit bitmaps that follow each other, each after its size, as Delta's first format has them.
+pub(super) fn native_values(bytes: &[u8]) -> Option<Vec<u64>> {
+    let mut reader = Reader(bytes);
+    let mut values = Vec::new();
+    let number = |reader: &mut Reader<'_>| reader.take(4)?.try_into().ok().map(u32::from_be_bytes);
+    for index in 0..u64::from(number(&mut reader)?) {
+        let size = number(&mut reader)? as usize;
+        part(&mut Reader(reader.take(size)?), index << 32, &mut values)?;
+    }
+    values.is_sorted_by(|a, b| a < b).then_some(values)
+}
+
 /// Reads a 32-bit bitmap.
 fn part(reader: &mut Reader<'_>, high: u64, values: &mut Vec<u64>) -> Option<()> {
     let cookie = reader.u32()?;

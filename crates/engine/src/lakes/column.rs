@@ -47,7 +47,16 @@ impl Column {
     }
 
     fn inner(&self, names: Names) -> FieldRef {
-        Arc::new(Field::new(self.named(names), self.kind.arrow(names), self.nullable))
+        Arc::new(Field::new(self.named(names), nested(self.kind.arrow(names)), self.nullable))
+    }
+}
+
+/// Returns the type of a value within another. As in other tables, only columns are views.
+pub(super) fn nested(data_type: DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        other => other,
     }
 }
 

@@ -12,7 +12,7 @@ use datafusion::common::Result;
 use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::parquet::schema::types::Type;
 
-use super::column::{Column, Kind, map};
+use super::column::{Column, Kind, Names, map, nested};
 
 /// How files name the columns of a table.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub(super) fn fields(
         let found = root.get_fields().iter().find(|field| known.iter().any(|name| name == field.name()));
         match found {
             Some(found) => InFile {
-                field: Arc::new(Field::new(found.name(), column.kind.arrow(super::column::Names::Now), true)),
+                field: Arc::new(Field::new(found.name(), column.kind.arrow(Names::Now), true)),
                 is_missing: false,
             },
             None => missing(column, root),
@@ -93,14 +93,14 @@ fn missing(column: &Column, parent: &Type) -> InFile {
     while taken(&name) {
         name.push('_');
     }
-    let field = Field::new(name, column.kind.arrow(super::column::Names::Now), true);
+    let field = Field::new(name, column.kind.arrow(Names::Now), true);
     InFile { field: Arc::new(field), is_missing: true }
 }
 
 /// Returns the type of a column with the names of the Parquet type `node`.
 fn data_type(kind: &Kind, node: &Type) -> DataType {
     let inner = |column: &Column, node: &Type| {
-        Arc::new(Field::new(node.name(), data_type(&column.kind, node), column.nullable))
+        Arc::new(Field::new(node.name(), nested(data_type(&column.kind, node)), column.nullable))
     };
     let repeated = children(node).first();
     match kind {
@@ -108,17 +108,18 @@ fn data_type(kind: &Kind, node: &Type) -> DataType {
         Kind::Struct(columns) => {
             let field = |column: &Column| {
                 let found = field(column, node).field;
-                Arc::new(found.as_ref().clone().with_nullable(true))
+                let data_type = nested(found.data_type().clone());
+                Arc::new(found.as_ref().clone().with_data_type(data_type))
             };
             DataType::Struct(columns.iter().map(field).collect())
         }
         Kind::List(element) => match repeated.and_then(|group| children(group).first()) {
             Some(node) => DataType::List(inner(element, node)),
-            None => kind.arrow(super::column::Names::Now),
+            None => kind.arrow(Names::Now),
         },
         Kind::Map(key, value) => match repeated.map(|group| children(group)) {
             Some([key_node, value_node]) => map(inner(key, key_node), inner(value, value_node)),
-            _ => kind.arrow(super::column::Names::Now),
+            _ => kind.arrow(Names::Now),
         },
     }
 }

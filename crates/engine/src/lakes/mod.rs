@@ -20,6 +20,7 @@
 //! table, and patterns over its files are errors ([`find`]).
 
 mod bitmap;
+pub(crate) mod call;
 mod column;
 mod delta;
 mod files;
@@ -57,7 +58,7 @@ pub(crate) enum Lake {
 
 impl Lake {
     /// The name with its article.
-    fn a(self) -> &'static str {
+    pub(crate) fn a(self) -> &'static str {
         match self {
             Self::Delta => "a Delta table",
             Self::Iceberg => "an Iceberg table",

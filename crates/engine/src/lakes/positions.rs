@@ -21,6 +21,9 @@ use crate::scan::damaged;
 /// First bytes of a deletion vector.
 const MAGIC: u32 = 1_681_511_377;
 
+/// First bytes of one in the format before that.
+const NATIVE_MAGIC: u32 = 1_681_511_376;
+
 /// Returns the deleted rows of each file, ascending; none for most.
 ///
 /// # Errors
@@ -69,10 +72,14 @@ async fn read_vector(root: &Root, vector: &Vector) -> Result<Vec<u64>> {
         }
     };
     let (magic, rest) = bytes.split_at_checked(4).ok_or_else(|| corrupt("it is truncated"))?;
-    if magic != MAGIC.to_le_bytes() {
+    let rows = if magic == MAGIC.to_le_bytes() {
+        bitmap::values(rest)
+    } else if magic == NATIVE_MAGIC.to_be_bytes() {
+        bitmap::native_values(rest)
+    } else {
         return Err(corrupt("its first bytes are not those of a deletion vector"));
-    }
-    let rows = bitmap::values(rest).ok_or_else(|| corrupt("it is not a Roaring bitmap"))?;
+    };
+    let rows = rows.ok_or_else(|| corrupt("it is not a Roaring bitmap"))?;
     if rows.len() as u64 != vector.count {
         return Err(corrupt("it has another number of rows than the log says"));
     }

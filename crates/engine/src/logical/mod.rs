@@ -14,6 +14,7 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::sql::parser::Statement as Tree;
 
 use crate::EngineError;
+use crate::lakes;
 use crate::logical::context::Context;
 use crate::logical::labels::Labels;
 use crate::sql::statements::Statement;
@@ -44,6 +45,7 @@ pub(crate) async fn plan(
 /// Returns the tree to plan, and the names of its columns in the result.
 fn prepared(statement: &Statement) -> (Tree, Labels) {
     let mut tree = statement.tree().clone();
+    lakes::call::replace(&mut tree);
     names::keep_case(&mut tree);
     let labels = labels::apply(&mut tree);
     (tree, labels)

@@ -42,13 +42,15 @@ impl fmt::Debug for PathTables {
 #[async_trait]
 impl UrlTableFactory for PathTables {
     async fn try_new(&self, url: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if !looks_like_a_path(url) {
+        let call = lakes::call::parse(url)?;
+        if call.is_none() && !looks_like_a_path(url) {
             return Ok(None);
         }
         let session = self.session.get().and_then(|session| session());
-        match session {
-            Some(state) => listing(&state, url).await.map(Some),
-            None => Ok(None),
+        match (session, call) {
+            (Some(state), Some(call)) => called(&state, &call).await.map(Some),
+            (Some(state), None) => listing(&state, url).await.map(Some),
+            (None, _) => Ok(None),
         }
     }
 }
@@ -141,6 +143,16 @@ fn with_store_key(url: ListingTableUrl) -> ListingTableUrl {
 /// Returns an error if no file matches, or none can be read.
 pub(crate) async fn check(state: &dyn Session, place: &str) -> Result<()> {
     find(state, place).await.map(drop)
+}
+
+/// Opens the table of a call of a lake's function.
+async fn called(state: &SessionState, call: &lakes::call::Call) -> Result<Arc<dyn TableProvider>> {
+    check_local(&call.place)?;
+    let found = list(state, &call.place).await?;
+    if found.lake != Some(call.lake) {
+        return failed(format!("cannot read {}: it is not {}; check the path", call.place, call.lake.a()));
+    }
+    lakes::open(state, call.lake, &call.place, &found.url, &found.files, call.version).await
 }
 
 /// Opens the table of a lake at `place`; `None` if there is none.

@@ -12,6 +12,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::temporal_conversions::timestamp_ms_to_datetime;
 use datafusion::common::{Result, ScalarValue};
 use object_store::ObjectMeta;
+use object_store::path::Path;
 
 use self::actions::{Add, Metadata, Protocol, Snapshot};
 use super::column::{Column, Names};
@@ -116,19 +117,20 @@ fn data_file(root: &Root, columns: &[Column], partitions: &[usize], add: Add) ->
 }
 
 /// Returns the place of a path of the log: relative to the table, or a URI; both are percent-encoded.
-fn place(root: &Root, path: &str) -> Result<object_store::path::Path> {
-    let decoded = object_store::path::Path::from_url_path(path.trim_start_matches('/'));
-    let decoded = decoded.map_err(|e| root.error(format!("its log names an invalid path, {path}: {e}")))?;
-    if path.contains("://") || path.starts_with('/') || path.starts_with("file:") {
-        let (scheme, rest) = path.split_once(':').filter(|_| !path.starts_with('/')).unwrap_or(("", path));
-        let slashes = rest.len() - rest.trim_start_matches('/').len();
-        let rest = rest.trim_start_matches('/');
-        let decoded = object_store::path::Path::from_url_path(rest)
-            .map_err(|e| root.error(format!("its log names an invalid path, {path}: {e}")))?;
-        let colon = if scheme.is_empty() { "" } else { ":" };
-        return root.absolute(&format!("{scheme}{colon}{}{decoded}", &"///"[..slashes.min(3)]));
+fn place(root: &Root, path: &str) -> Result<Path> {
+    let decoded = |text: &str| {
+        Path::from_url_path(text)
+            .map_err(|e| root.error(format!("its log names an invalid path, {path}: {e}")))
+    };
+    if let Some((scheme, rest)) = path.split_once("://") {
+        let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
+        return root.absolute(&format!("{scheme}://{authority}/{}", decoded(key)?));
     }
-    root.below(decoded.as_ref())
+    let local = path.strip_prefix("file:").or_else(|| path.starts_with('/').then_some(path));
+    match local {
+        Some(local) => root.absolute(&format!("/{}", decoded(local.trim_start_matches('/'))?)),
+        None => root.below(decoded(path)?.as_ref()),
+    }
 }
 
 /// Returns the value of a partition column in a file.

@@ -96,7 +96,7 @@ mod tests {
         assert_eq!((offset, bytes, vector.count), (4, 40, 6));
         let inline = action("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L");
         let VectorPlace::Inline(bytes) = parse(&root(), &inline).unwrap().place else { panic!() };
-        assert_eq!(crate::lakes::bitmap::values(&bytes[4..]).unwrap(), [3, 4, 7, 11, 18, 29]);
+        assert_eq!(crate::lakes::bitmap::native_values(&bytes[4..]).unwrap(), [3, 4, 7, 11, 18, 29]);
         for bad in [action("i", "wi5b"), action("u", "short"), action("x", ""), action("i", "\"\"\"\"\"")] {
             assert!(parse(&root(), &bad).is_err(), "{bad:?}");
         }
