@@ -6,6 +6,8 @@ use datafusion::common::DataFusionError;
 use pellucid_runtime::{Error, JobError};
 use pellucid_trace::TraceError;
 
+use crate::types::names::name;
+
 /// The reason a query failed. The command line exits with 2, 1 and 130 respectively.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineError {
@@ -128,6 +130,27 @@ fn rewrite(text: &str) -> String {
         return format!(
             "cannot write a MAP with keys of type {keys} as JSON: JSON keys must be strings; write Parquet, \
              or print the rows with --format json"
+        );
+    }
+    if let Some((_, rest)) = text.split_once("Can't cast value ")
+        && let Some((value, data_type)) = rest.split_once(" to type ")
+    {
+        let to = data_type.parse().map_or_else(|_| data_type.to_string(), |data_type| name(&data_type));
+        return format!("cannot cast {value} to {to}: it is out of range; TRY_CAST gives NULL instead");
+    }
+    if let Some((_, rest)) = text.split_once(" is too large to store in a Decimal")
+        && let Some((_, precision)) = rest.split_once(" of precision ")
+        && let Some(value) =
+            text.split(" is too large").next().and_then(|before| before.split(' ').next_back())
+    {
+        let precision = precision.split('.').next().unwrap_or(precision);
+        return format!(
+            "cannot cast {value} to DECIMAL: it has more than {precision} digits; TRY_CAST gives NULL instead"
+        );
+    }
+    if let Some((_, call)) = text.split_once(" overflow on abs(") {
+        return format!(
+            "cannot compute abs({call}: the result exceeds its type; cast the operand to HUGEINT"
         );
     }
     // DataFusion reports a wrong function call as a bug of its own, followed by the actual message.

@@ -31,6 +31,7 @@ mod session;
 mod sql;
 mod stores;
 mod tables;
+mod types;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -219,7 +219,7 @@ struct Running {
 
 impl Running {
     fn run(&self, statement: &Statement, recorder: &Recorder) -> Result<QueryResult, EngineError> {
-        let outcome = self.steps(statement).map_err(|error| logical::name_division(statement, error));
+        let outcome = self.steps(statement).map_err(|error| logical::name_value(statement, error));
         if let Err(error) = &outcome {
             // A no-op if the job itself has failed.
             self.job.fail(error.to_string().into());

@@ -124,11 +124,13 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     let context: SessionContext = plain
         .into_state_builder()
         .with_catalog_list(catalogs)
+        .with_analyzer_rules(crate::types::rules::analyzer_rules())
         .with_physical_optimizer_rules(crate::plan::pushdown::rules())
         .build()
         .into();
     let state = context.state_weak_ref();
     crate::tables::formats::register(&context)?;
+    context.register_udaf(crate::types::sum::function());
     // Set only here, so this cannot fail.
     let _ = paths.session.set(Box::new(move || state.upgrade().map(|s| s.read().clone())));
     Ok(context)

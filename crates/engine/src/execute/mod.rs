@@ -423,7 +423,7 @@ impl Compute {
     }
 
     /// Adds the files that were being decoded to an error. A division by zero is the query's fault and
-    /// names no file; [`crate::sql::logical::name_division`] adds the expression.
+    /// names no file; [`crate::logical::name_value`] adds the expression.
     fn with_files(&self, error: DataFusionError) -> Error {
         let doing = match error.find_root() {
             DataFusionError::ArrowError(cause, _) => match cause.as_ref() {

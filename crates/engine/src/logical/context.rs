@@ -12,7 +12,7 @@ use datafusion::common::{DFSchema, ResolvedTableReference, Result, TableReferenc
 use datafusion::datasource::file_format::format_as_file_type;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::context::SessionState;
-use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, RelationPlanner};
+use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, RelationPlanner, TypePlanner};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
     AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, ScalarUDF, TableSource, WindowUDF,
@@ -21,16 +21,22 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
 
+use crate::types::names::TypeNames;
+use crate::types::zone;
+
 /// The tables and functions of one statement. Its tables are looked up once, so that the statement can be planned again
 /// after a name in it was replaced.
 pub(crate) struct Context<'a> {
     state: &'a SessionState,
+    types: TypeNames,
     tables: HashMap<ResolvedTableReference, Arc<dyn TableSource>>,
 }
 
 impl<'a> Context<'a> {
     pub(crate) fn new(state: &'a SessionState) -> Self {
-        Self { state, tables: HashMap::new() }
+        let config = state.config_options();
+        let types = TypeNames::new(zone::of_session(config), config.sql_parser.map_string_types_to_utf8view);
+        Self { state, types, tables: HashMap::new() }
     }
 
     /// Looks up the tables of a statement that are not known yet. The planner reports missing ones.
@@ -114,7 +120,14 @@ impl ContextProvider for Context<'_> {
         self.state.relation_planners()
     }
 
+    fn get_type_planner(&self) -> Option<Arc<dyn TypePlanner>> {
+        Some(Arc::new(self.types.clone()))
+    }
+
     fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        if name == "timezone" {
+            return Some(Arc::new(zone::function(self.options())));
+        }
         self.state.scalar_functions().get(name).cloned()
     }
 

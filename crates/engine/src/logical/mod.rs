@@ -20,6 +20,7 @@ use crate::logical::labels::Labels;
 use crate::sql::statements::Statement;
 use crate::sql::{place, tree};
 use crate::tables::{self, StandIn};
+use crate::types::{places, syntax};
 
 /// Plans a statement. A table name that is not registered may match a registered one in another case, or
 /// name a folder. A column may be written in another case.
@@ -57,6 +58,7 @@ async fn resolved(
     tree: &mut Tree,
     labels: &mut Labels,
 ) -> Result<LogicalPlan, DataFusionError> {
+    syntax::apply(tree)?;
     let mut renamed = HashSet::new();
     loop {
         context.resolve(tree).await?;
@@ -129,19 +131,27 @@ fn explain(context: &Context<'_>, tree: &Tree, statement: &Statement, error: Dat
     }
 }
 
-/// Adds the divisions in the statement to a division-by-zero error, which itself names none.
-pub(crate) fn name_division(statement: &Statement, error: EngineError) -> EngineError {
+/// Adds the place to an error of a value, and the divisions in the statement to a division-by-zero error, which itself
+/// names none.
+pub(crate) fn name_value(statement: &Statement, error: EngineError) -> EngineError {
     let by_zero = matches!(&error, EngineError::Failed(message) if message.ends_with("Divide by zero error"));
     if !by_zero {
-        return error;
+        return places::mark(statement, error);
     }
     let divisions = tree::divisions(statement.tree());
-    let place = match &divisions[..] {
-        [] => "the query".to_string(),
-        [one] => one.clone(),
-        several => format!("one of {}", several.join(", ")),
+    let zero = divisions.iter().find(|division| division.zero);
+    let (named, span) = match (zero, &divisions[..]) {
+        (Some(one), _) | (None, [one]) => (one.text.clone(), Some(one.span)),
+        (None, []) => ("the query".to_string(), None),
+        (None, several) => {
+            let texts: Vec<&str> = several.iter().map(|division| division.text.as_str()).collect();
+            (format!("one of {}", texts.join(", ")), None)
+        }
     };
-    EngineError::Failed(format!(
-        "cannot compute {place}: division by zero; divide by nullif(…, 0) to get NULL instead"
-    ))
+    let message =
+        format!("cannot compute {named}: division by zero; divide by nullif(…, 0) to get NULL instead");
+    EngineError::Failed(match span {
+        Some(span) => place::mark(statement.text(), span, &message),
+        None => message,
+    })
 }

@@ -4,8 +4,10 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Ident, ObjectName, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+    BinaryOperator, Expr, Ident, ObjectName, Spanned, TableAlias, TableFactor, Visit, VisitMut, Visitor,
+    VisitorMut,
 };
+use datafusion::sql::sqlparser::tokenizer::Span;
 
 /// Replaces the table `from` by `to` in all queries of a statement. `from` stays the alias, so that
 /// qualified columns still resolve. With `quoted`, only quoted names are replaced. Returns true if
@@ -73,17 +75,28 @@ pub(crate) fn inspect<V: Visitor>(statement: &Statement, visitor: &mut V) -> Con
     }
 }
 
-/// Returns the text of the divisions in a statement whose divisor may be zero.
-pub(crate) fn divisions(statement: &Statement) -> Vec<String> {
-    struct Divisions(Vec<String>);
+/// A division whose divisor may be zero.
+pub(crate) struct Division {
+    pub text: String,
+    pub span: Span,
+    /// True if the divisor is written as zero.
+    pub zero: bool,
+}
+
+/// Returns the divisions in a statement whose divisor may be zero.
+pub(crate) fn divisions(statement: &Statement) -> Vec<Division> {
+    struct Divisions(Vec<Division>);
     impl Visitor for Divisions {
         type Break = std::convert::Infallible;
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
-            if let Expr::BinaryOp { op: BinaryOperator::Divide | BinaryOperator::Modulo, right, .. } = expr
-                && right.to_string().parse::<f64>().map_or(true, |divisor| divisor == 0.0)
-            {
-                self.0.push(expr.to_string());
+            use BinaryOperator::{Divide, DuckIntegerDivide, Modulo};
+            if let Expr::BinaryOp { op: Divide | DuckIntegerDivide | Modulo, right, .. } = expr {
+                let divisor = right.to_string().parse::<f64>();
+                let zero = divisor == Ok(0.0);
+                if zero || divisor.is_err() {
+                    self.0.push(Division { text: expr.to_string(), span: expr.span(), zero });
+                }
             }
             ControlFlow::Continue(())
         }
@@ -91,7 +104,7 @@ pub(crate) fn divisions(statement: &Statement) -> Vec<String> {
     let mut found = Divisions(Vec::new());
     // `Break` is `Infallible`.
     let _ = inspect(statement, &mut found);
-    found.0.dedup();
+    found.0.dedup_by(|a, b| a.text == b.text);
     found.0
 }
 
@@ -122,6 +135,9 @@ mod tests {
     #[test]
     fn divisions_are_quoted_literally() {
         let sql = "SELECT a / 2, a/b FROM t WHERE x % (y - 1) = 0 AND z / 0 > 1";
-        assert_eq!(divisions(&parsed(sql)), ["a / b", "x % (y - 1)", "z / 0"]);
+        let found = divisions(&parsed(sql));
+        let texts: Vec<&str> = found.iter().map(|division| division.text.as_str()).collect();
+        assert_eq!(texts, ["a / b", "x % (y - 1)", "z / 0"]);
+        assert!(found[2].zero && found[2].span.start.column == 55);
     }
 }
