@@ -22,6 +22,7 @@
 
 mod error;
 mod execute;
+mod functions;
 mod lakes;
 mod logical;
 mod plan;

@@ -15,7 +15,7 @@ use crate::sql::stack::STACK_BYTES;
 use crate::stores::Stores;
 use crate::tables::input::DecodedTables;
 use crate::tables::{self, PathTables};
-use crate::{EngineError, EngineOptions, Input};
+use crate::{EngineError, EngineOptions, Input, functions};
 
 /// Hash partitions per core. On two cores, both fewer and more partitions were slower.
 const PARTITIONS_PER_CORE: usize = 4;
@@ -113,6 +113,8 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     // For an aggregate over an expression, it loses the minimum and maximum, and so drops rows.
     o.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     o.optimizer.repartition_file_min_size = 0;
+    // Like DuckDB, in both directions.
+    o.sql_parser.default_null_ordering = "nulls_last".to_string();
     // Errors show the place in the statement.
     o.sql_parser.collect_spans = true;
     let plain = SessionContext::new_with_config_rt(config, env);
@@ -121,8 +123,10 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         Arc::clone(plain.state().catalog_list()),
         Arc::clone(&paths) as Arc<dyn UrlTableFactory>,
     ));
+    let planners: Vec<_> = functions::operators().into_iter().chain(plain.state().expr_planners().iter().cloned()).collect();
     let context: SessionContext = plain
         .into_state_builder()
+        .with_expr_planners(planners)
         .with_catalog_list(catalogs)
         .with_analyzer_rules(crate::types::rules::analyzer_rules())
         .with_physical_optimizer_rules(crate::plan::pushdown::rules())
@@ -130,6 +134,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         .into();
     let state = context.state_weak_ref();
     crate::tables::formats::register(&context)?;
+    functions::register(&context);
     context.register_udaf(crate::types::sum::function());
     // Set only here, so this cannot fail.
     let _ = paths.session.set(Box::new(move || state.upgrade().map(|s| s.read().clone())));

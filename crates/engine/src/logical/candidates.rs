@@ -4,6 +4,8 @@ use datafusion::common::{Column, DataFusionError, SchemaError};
 use datafusion::execution::context::SessionState;
 use strsim::damerau_levenshtein;
 
+use crate::functions;
+
 /// Maximum number of names that a message lists.
 const LISTED: usize = 8;
 
@@ -58,6 +60,8 @@ fn unknown_function(state: &SessionState, text: &str) -> Option<String> {
     known.extend(state.aggregate_functions().keys().cloned());
     known.extend(state.window_functions().keys().cloned());
     known.extend(state.higher_order_functions().keys().cloned());
+    known.extend(functions::names().cloned());
+    known.retain(|name| !name.starts_with("pellucid_"));
     known.sort();
     known.dedup();
     let hint = match nearest(name, &known) {

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::sql::parser::Statement as Tree;
 
 use crate::EngineError;
+use crate::functions;
 use crate::lakes;
 use crate::logical::context::Context;
 use crate::logical::labels::Labels;
@@ -32,7 +33,10 @@ pub(crate) async fn plan(
     statement: &Statement,
 ) -> Result<(LogicalPlan, Labels), EngineError> {
     let mut context = Context::new(state);
-    let (mut tree, mut labels) = prepared(statement);
+    let (mut tree, mut labels) = match prepared(state, statement) {
+        Ok(prepared) => prepared,
+        Err(error) => return Err(explain(&context, statement.tree(), statement, error)),
+    };
     let error = match resolved(&mut context, &mut tree, &mut labels).await {
         Ok(plan) => match columns(&plan) {
             Ok(()) => return Ok((plan, labels)),
@@ -44,12 +48,13 @@ pub(crate) async fn plan(
 }
 
 /// Returns the tree to plan, and the names of its columns in the result.
-fn prepared(statement: &Statement) -> (Tree, Labels) {
+fn prepared(state: &SessionState, statement: &Statement) -> Result<(Tree, Labels), DataFusionError> {
     let mut tree = statement.tree().clone();
     lakes::call::replace(&mut tree);
     names::keep_case(&mut tree);
     let labels = labels::apply(&mut tree);
-    (tree, labels)
+    functions::expand(&mut tree, state)?;
+    Ok((tree, labels))
 }
 
 /// Plans a tree, and replaces names in it that are not found, also in the names of its columns.
@@ -110,7 +115,9 @@ pub(crate) async fn explain_physical(
     error: DataFusionError,
 ) -> EngineError {
     let mut context = Context::new(state);
-    let (mut tree, mut labels) = prepared(statement);
+    let Ok((mut tree, mut labels)) = prepared(state, statement) else {
+        return explain(&context, statement.tree(), statement, error);
+    };
     // It was planned before, so this finds the tables once more.
     let _ = resolved(&mut context, &mut tree, &mut labels).await;
     explain(&context, &tree, statement, error)

@@ -1,0 +1,198 @@
+//! Operators that depend on the types of their operands, as DuckDB has them.
+//!
+//! | operator | here | in DataFusion |
+//! |---|---|---|
+//! | `/` of whole or decimal numbers | DOUBLE; by zero: infinity | a number of the same type; by zero: an error |
+//! | `%`, `//` by zero | NULL | an error |
+//! | date ± whole number | a date | an error |
+//! | date ± interval | a timestamp | a date without the hours of the interval |
+//! | `text[2:3]` | characters | an error |
+//! | `sum` of booleans | number of true ones | an error |
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::functions::expr_fn::nullif;
+use datafusion::logical_expr::planner::{
+    ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawFieldAccessExpr, RawWindowExpr,
+};
+use datafusion::logical_expr::{
+    BinaryExpr, Cast, Expr, ExprSchemable, GetFieldAccess, Operator, ScalarUDF, cast, lit,
+};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+/// The rules.
+#[derive(Debug)]
+pub(super) struct Operators {
+    /// The function that returns characters of a text.
+    pub slice: Arc<ScalarUDF>,
+}
+
+impl ExprPlanner for Operators {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let RawBinaryExpr { op, left, right } = expr;
+        let types = (left.get_type(schema)?, right.get_type(schema)?);
+        let numbers = is_exact(&types.0) && is_exact(&types.1);
+        let made = match op {
+            BinaryOperator::Divide if numbers => {
+                binary(cast(left, DataType::Float64), Operator::Divide, cast(right, DataType::Float64))
+            }
+            BinaryOperator::DuckIntegerDivide if types.0.is_integer() && types.1.is_integer() => {
+                binary(left, Operator::Divide, not_zero(right))
+            }
+            BinaryOperator::DuckIntegerDivide if types.0.is_numeric() && types.1.is_numeric() => {
+                binary(cast(left, DataType::Float64), Operator::Divide, cast(right, DataType::Float64))
+            }
+            BinaryOperator::Modulo if numbers && !matches!(right, Expr::Literal(..)) => {
+                binary(left, Operator::Modulo, not_zero(right))
+            }
+            BinaryOperator::Modulo if is_zero(&right) => {
+                Expr::Literal(ScalarValue::try_from(&types.0)?, None)
+            }
+            BinaryOperator::Plus if is_date(&types.0) && types.1.is_integer() => days(left, Operator::Plus, right),
+            BinaryOperator::Plus if types.0.is_integer() && is_date(&types.1) => days(right, Operator::Plus, left),
+            BinaryOperator::Minus if is_date(&types.0) && types.1.is_integer() => {
+                days(left, Operator::Minus, right)
+            }
+            BinaryOperator::Plus if is_date(&types.0) && is_interval(&types.1) => {
+                binary(moment(left), Operator::Plus, right)
+            }
+            BinaryOperator::Plus if is_interval(&types.0) && is_date(&types.1) => {
+                binary(moment(right), Operator::Plus, left)
+            }
+            BinaryOperator::Minus if is_date(&types.0) && is_interval(&types.1) => {
+                binary(moment(left), Operator::Minus, right)
+            }
+            BinaryOperator::Gt
+            | BinaryOperator::GtEq
+            | BinaryOperator::Lt
+            | BinaryOperator::LtEq
+            | BinaryOperator::Eq
+            | BinaryOperator::NotEq => {
+                // A date is compared with a date, so that scans can be pruned.
+                let right = if is_date(&types.0) { as_date(right, schema)? } else { right };
+                let left = if is_date(&types.1) { as_date(left, schema)? } else { left };
+                return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }));
+            }
+            _ => return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right })),
+        };
+        Ok(PlannerResult::Planned(made))
+    }
+
+    fn plan_field_access(
+        &self,
+        expr: RawFieldAccessExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        let RawFieldAccessExpr { field_access, expr } = expr;
+        let text = expr.get_type(schema)?.is_string();
+        match field_access {
+            GetFieldAccess::ListIndex { key } if text => {
+                Ok(PlannerResult::Planned(self.slice.call(vec![expr, (*key).clone(), *key])))
+            }
+            GetFieldAccess::ListRange { start, stop, stride } if text && *stride == lit(1_i64) => {
+                Ok(PlannerResult::Planned(self.slice.call(vec![expr, *start, *stop])))
+            }
+            field_access => Ok(PlannerResult::Original(RawFieldAccessExpr { field_access, expr })),
+        }
+    }
+
+    fn plan_aggregate(&self, mut expr: RawAggregateExpr) -> Result<PlannerResult<RawAggregateExpr>> {
+        count_true(expr.func.name(), &mut expr.args);
+        Ok(PlannerResult::Original(expr))
+    }
+
+    fn plan_window(&self, mut expr: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
+        count_true(expr.func_def.name(), &mut expr.args);
+        Ok(PlannerResult::Original(expr))
+    }
+}
+
+/// Makes numbers of booleans that are summed. The type of a column is not known here, so that it stays.
+fn count_true(name: &str, arguments: &mut [Expr]) {
+    if let ("sum", [argument]) = (name, arguments)
+        && is_condition(argument)
+    {
+        *argument = cast(argument.clone(), DataType::Int64);
+    }
+}
+
+fn is_condition(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => op.is_logic_operator() || op.supports_propagation(),
+        Expr::Literal(value, _) => value.data_type() == DataType::Boolean,
+        Expr::Not(_)
+        | Expr::IsNull(_)
+        | Expr::IsNotNull(_)
+        | Expr::IsTrue(_)
+        | Expr::IsFalse(_)
+        | Expr::IsNotTrue(_)
+        | Expr::IsNotFalse(_)
+        | Expr::Like(_)
+        | Expr::Between(_)
+        | Expr::InList(_) => true,
+        _ => false,
+    }
+}
+
+fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
+}
+
+/// Returns true for whole and decimal numbers, and NULL.
+fn is_exact(kind: &DataType) -> bool {
+    kind.is_integer() || kind.is_decimal() || kind.is_null()
+}
+
+fn is_date(kind: &DataType) -> bool {
+    matches!(kind, DataType::Date32)
+}
+
+fn is_interval(kind: &DataType) -> bool {
+    matches!(kind, DataType::Interval(_))
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(ScalarValue::Int64(Some(0)), _))
+}
+
+/// Returns a divisor with NULL in place of zero.
+fn not_zero(divisor: Expr) -> Expr {
+    match &divisor {
+        Expr::Literal(..) if !is_zero(&divisor) => divisor,
+        _ => nullif(divisor, lit(0_i64)),
+    }
+}
+
+/// Moves a date by a number of days.
+fn days(date: Expr, op: Operator, number: Expr) -> Expr {
+    let since = cast(cast(date, DataType::Int32), DataType::Int64);
+    cast(cast(binary(since, op, cast(number, DataType::Int64)), DataType::Int32), DataType::Date32)
+}
+
+fn moment(date: Expr) -> Expr {
+    cast(date, DataType::Timestamp(TimeUnit::Microsecond, None))
+}
+
+/// Returns date ± interval as a date, if the interval has no hours; otherwise the expression itself.
+fn as_date(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    if let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) = &expr
+        && is_whole_days(right)
+        && let Expr::Cast(Cast { expr: date, field }) = left.as_ref()
+        && matches!(field.data_type(), DataType::Timestamp(TimeUnit::Microsecond, None))
+        && is_date(&date.get_type(schema)?)
+    {
+        return Ok(binary((**date).clone(), *op, (**right).clone()));
+    }
+    Ok(expr)
+}
+
+fn is_whole_days(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => interval.nanoseconds == 0,
+        Expr::Literal(ScalarValue::IntervalYearMonth(Some(_)), _) => true,
+        Expr::Literal(ScalarValue::IntervalDayTime(Some(interval)), _) => interval.milliseconds == 0,
+        _ => false,
+    }
+}

@@ -1,0 +1,368 @@
+//! Calls and operators that are rewritten by their form: named arguments, clauses, operators and slices.
+
+use datafusion::common::Result;
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, Array, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArgumentList, FunctionArguments, Ident, Interval, ObjectName, Spanned, Subscript, TableAlias,
+    TableAliasColumnDef, TableFactor, UnaryOperator, Value,
+};
+use datafusion::sql::sqlparser::tokenizer::Span;
+
+use crate::functions::macros::{name, wrong};
+use crate::functions::parts::Part;
+
+/// Other names of functions.
+const RENAMED: [(&str, &str); 28] = [
+    ("list_value", "make_array"),
+    ("list_pack", "make_array"),
+    ("list_indexof", "array_position"),
+    ("array_indexof", "array_position"),
+    ("list_apply", "array_transform"),
+    ("array_apply", "array_transform"),
+    ("apply", "array_transform"),
+    ("list_transform", "array_transform"),
+    ("filter", "array_filter"),
+    ("list_filter", "array_filter"),
+    ("reduce", "list_reduce"),
+    ("array_reduce", "list_reduce"),
+    ("list_aggr", "list_aggregate"),
+    ("array_aggr", "list_aggregate"),
+    ("array_aggregate", "list_aggregate"),
+    ("aggregate", "list_aggregate"),
+    ("gen_random_uuid", "uuid"),
+    ("uuidv4", "uuid"),
+    ("quantile", "quantile_disc"),
+    ("percentile_disc", "quantile_disc"),
+    ("max_by", "arg_max"),
+    ("argmax", "arg_max"),
+    ("min_by", "arg_min"),
+    ("argmin", "arg_min"),
+    ("stddev_samp", "stddev"),
+    ("count_star", "count"),
+    ("nvl2", "nvl2"),
+    ("date_format", "to_char"),
+];
+
+/// Aggregates `x` that lists have as `list_x`.
+const OF_LISTS: [&str; 30] = [
+    "any_value",
+    "approx_count_distinct",
+    "avg",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "bool_and",
+    "bool_or",
+    "count",
+    "entropy",
+    "histogram",
+    "kurtosis",
+    "kurtosis_pop",
+    "mad",
+    "max",
+    "median",
+    "min",
+    "mode",
+    "product",
+    "quantile_cont",
+    "quantile_disc",
+    "skewness",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "string_agg",
+    "sum",
+    "var_pop",
+    "var_samp",
+    "variance",
+];
+
+/// Returns the call of a function with other arguments or another name; `None` if it stays.
+///
+/// # Errors
+/// Returns an error with its place if the form of the call has no meaning.
+pub(super) fn call(function: &Function) -> Result<Option<Expr>> {
+    let (Some((name, span)), FunctionArguments::List(list)) = (name(function), &function.args) else {
+        return Ok(None);
+    };
+    let plain = unnamed(list);
+    let with = |to: &str, arguments: Vec<Expr>| {
+        let mut made = function.clone();
+        made.name = ObjectName::from(vec![Ident::with_span(span, to)]);
+        made.args = FunctionArguments::List(FunctionArgumentList {
+            args: arguments.into_iter().map(|one| FunctionArg::Unnamed(FunctionArgExpr::Expr(one))).collect(),
+            ..list.clone()
+        });
+        made
+    };
+    match (name.as_str(), plain.as_deref()) {
+        ("date_part" | "datepart", Some([Expr::Value(part), x])) => {
+            let Value::SingleQuotedString(text) = &part.value else { return Ok(None) };
+            let Some(part) = Part::parse(text) else { return Ok(None) };
+            Ok(Some(match part.name() {
+                // Those that DataFusion has.
+                other @ ("decade" | "century" | "millennium" | "era" | "julian" | "yearweek") => {
+                    Expr::Function(with(other, vec![x.clone()]))
+                }
+                known => Expr::Function(with("date_part", vec![text_of(known), x.clone()])),
+            }))
+        }
+        ("strptime" | "try_strptime", Some([text, formats])) => {
+            let formats = match formats {
+                Expr::Array(_) => formats.clone(),
+                one => Expr::Array(Array { elem: vec![one.clone()], named: false }),
+            };
+            let to = format!("pellucid_{name}");
+            Ok(Some(Expr::Function(with(&to, vec![text.clone(), formats]))))
+        }
+        ("strftime", Some([format @ Expr::Value(_), x])) if !matches!(x, Expr::Value(_)) => {
+            Ok(Some(Expr::Function(with("strftime", vec![x.clone(), format.clone()]))))
+        }
+        ("substr" | "substring" | "array_slice" | "list_slice", Some([text, start, rest @ ..])) => {
+            substring(&name, text, start, rest).map_or(Ok(None), |made| Ok(Some(Expr::Function(with("pellucid_substr", made)))))
+        }
+        ("struct_pack", None) => Ok(Some(Expr::Function(with("named_struct", named(list, &name, span)?)))),
+        ("struct_insert" | "struct_update", None) => {
+            let mut arguments = list.args.clone();
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(target)) = arguments.remove(0) else {
+                return Err(wrong(span, format!("cannot call {name}: its first argument must be a struct")));
+            };
+            let fields = FunctionArgumentList { args: arguments, ..list.clone() };
+            let mut values = vec![target];
+            values.extend(named(&fields, &name, span)?);
+            Ok(Some(Expr::Function(with("pellucid_struct_insert", values))))
+        }
+        ("count" | "count_star", Some([])) => {
+            let mut made = with("count", Vec::new());
+            if let FunctionArguments::List(list) = &mut made.args {
+                list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Wildcard));
+            }
+            Ok(Some(Expr::Function(made)))
+        }
+        (_, Some(arguments)) if !function.within_group.is_empty() => {
+            Ok(within_group(&name, function, arguments, &with).map(Expr::Function))
+        }
+        (_, Some([list, more @ ..])) if name.strip_prefix("list_").is_some_and(|of| OF_LISTS.contains(&of)) => {
+            let of = text_of(&name["list_".len()..]);
+            let arguments = [list.clone(), of].into_iter().chain(more.iter().cloned());
+            Ok(Some(Expr::Function(with("list_aggregate", arguments.collect()))))
+        }
+        _ => Ok(RENAMED.iter().find(|(from, to)| *from == name && from != to).map(|(_, to)| {
+            let mut made = function.clone();
+            made.name = ObjectName::from(vec![Ident::with_span(span, *to)]);
+            Expr::Function(made)
+        })),
+    }
+}
+
+/// Returns the arguments of `substr` if DataFusion's gives another answer than DuckDB's.
+fn substring(name: &str, text: &Expr, start: &Expr, rest: &[Expr]) -> Option<Vec<Expr>> {
+    let positive = |expr: &Expr| {
+        matches!(expr, Expr::Value(value) if matches!(&value.value, Value::Number(n, _) if n.parse::<u64>().is_ok_and(|n| n > 0)))
+    };
+    let same = positive(start) && rest.iter().all(positive);
+    let fits = name.starts_with("subst") && rest.len() <= 1;
+    (fits && !same).then(|| [text.clone(), start.clone()].into_iter().chain(rest.iter().cloned()).collect())
+}
+
+/// Moves the order of `WITHIN GROUP` into the arguments, for aggregates of our own.
+fn within_group(
+    name: &str,
+    function: &Function,
+    arguments: &[Expr],
+    with: &dyn Fn(&str, Vec<Expr>) -> Function,
+) -> Option<Function> {
+    let [order] = &function.within_group[..] else { return None };
+    let value = order.expr.clone();
+    let descending = order.options.asc == Some(false);
+    let mut made = match (name, arguments) {
+        ("mode", []) => with("mode", vec![value]),
+        ("percentile_disc" | "quantile_disc" | "percentile_cont" | "quantile_cont", [fraction]) => {
+            let to = if name.ends_with("cont") { "quantile_cont" } else { "quantile_disc" };
+            let fraction = match descending {
+                true => Expr::BinaryOp {
+                    left: Box::new(Expr::value(Value::Number("1".to_string(), false))),
+                    op: BinaryOperator::Minus,
+                    right: Box::new(fraction.clone()),
+                },
+                false => fraction.clone(),
+            };
+            with(to, vec![value, fraction])
+        }
+        ("listagg" | "string_agg" | "group_concat", _) => {
+            let mut made = with(name, arguments.to_vec());
+            if let FunctionArguments::List(list) = &mut made.args {
+                list.clauses.push(FunctionArgumentClause::OrderBy(function.within_group.clone()));
+            }
+            made
+        }
+        _ => return None,
+    };
+    made.within_group = Vec::new();
+    Some(made)
+}
+
+/// Returns the arguments if none has a name or is `*`.
+fn unnamed(list: &FunctionArgumentList) -> Option<Vec<Expr>> {
+    let plain = |one: &FunctionArg| match one {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    };
+    list.args.iter().map(plain).collect()
+}
+
+/// Returns the names and values of `a := 1, b := 2` in turn.
+fn named(list: &FunctionArgumentList, function: &str, span: Span) -> Result<Vec<Expr>> {
+    let mut values = Vec::new();
+    for one in &list.args {
+        match one {
+            FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => {
+                values.extend([text_of(&name.value), value.clone()]);
+            }
+            FunctionArg::ExprNamed { name: Expr::Identifier(name), arg: FunctionArgExpr::Expr(value), .. } => {
+                values.extend([text_of(&name.value), value.clone()]);
+            }
+            other => {
+                return Err(wrong(span, format!("cannot call {function}: {other} has no name; write name := {other}")));
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// Rewrites operators and other special forms as calls.
+pub(super) fn rewrite(expr: &mut Expr) {
+    let made = match expr {
+        Expr::Extract { field, expr: x, .. } => {
+            Some(function("date_part", vec![text_of(&field.to_string().to_lowercase()), (**x).clone()]))
+        }
+        Expr::Substring { expr: text, substring_from, substring_for, .. } => {
+            let start = substring_from.as_deref().cloned().unwrap_or_else(|| number("1"));
+            let rest: Vec<Expr> = substring_for.as_deref().cloned().into_iter().collect();
+            substring("substr", text, &start, &rest).map(|arguments| function("pellucid_substr", arguments))
+        }
+        Expr::BinaryOp { left, op, right } => {
+            let both = |name| Some(function(name, vec![(**left).clone(), (**right).clone()]));
+            match op {
+                BinaryOperator::BitwiseXor | BinaryOperator::PGExp => both("power"),
+                BinaryOperator::PGStartsWith => both("starts_with"),
+                BinaryOperator::PGRegexMatch => both("regexp_full_match"),
+                BinaryOperator::PGRegexNotMatch => both("regexp_full_match").map(not),
+                BinaryOperator::Custom(name) if name == "GLOB" => both("pellucid_glob"),
+                _ => None,
+            }
+        }
+        Expr::SimilarTo { negated, expr, pattern, escape_char: None } => {
+            let made = function("regexp_full_match", vec![(**expr).clone(), (**pattern).clone()]);
+            Some(if *negated { not(made) } else { made })
+        }
+        Expr::UnaryOp { op: UnaryOperator::PGAbs, expr } => Some(function("abs", vec![(**expr).clone()])),
+        Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => Some(Expr::BinaryOp {
+            left: expr.clone(),
+            op: BinaryOperator::Xor,
+            right: Box::new(Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(number("1")) }),
+        }),
+        Expr::Interval(Interval { value, leading_field: Some(unit), last_field: None, .. })
+            if matches!(
+                **value,
+                Expr::Nested(_) | Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Function(_) | Expr::Cast { .. }
+            ) =>
+        {
+            let unit = text_of(&unit.to_string().to_lowercase());
+            Some(function("pellucid_interval", vec![unit, (**value).clone()]))
+        }
+        // Bounds with intervals are compared one by one, for `planner.rs`.
+        Expr::Between { expr, negated, low, high }
+            if matches!(**expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+                && (has_interval(low) || has_interval(high)) =>
+        {
+            let compare = |op, other: &Expr| {
+                Box::new(Expr::BinaryOp { left: expr.clone(), op, right: Box::new(other.clone()) })
+            };
+            let both = Expr::Nested(Box::new(Expr::BinaryOp {
+                left: compare(BinaryOperator::GtEq, low),
+                op: BinaryOperator::And,
+                right: compare(BinaryOperator::LtEq, high),
+            }));
+            Some(if *negated { not(both) } else { both })
+        }
+        Expr::CompoundFieldAccess { access_chain, .. } => {
+            for access in access_chain {
+                if let AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, .. }) = access {
+                    lower_bound.get_or_insert_with(|| number("1"));
+                    upper_bound.get_or_insert_with(|| Expr::UnaryOp {
+                        op: UnaryOperator::Minus,
+                        expr: Box::new(number("1")),
+                    });
+                }
+            }
+            None
+        }
+        _ => None,
+    };
+    if let Some(made) = made {
+        *expr = made;
+    }
+}
+
+fn has_interval(expr: &Expr) -> bool {
+    match expr {
+        Expr::Interval(_) => true,
+        Expr::BinaryOp { left, right, .. } => has_interval(left) || has_interval(right),
+        Expr::Nested(inner) => has_interval(inner),
+        _ => false,
+    }
+}
+
+/// Names the column of a table function as DuckDB does: `range`, `generate_series`, `unnest`.
+pub(super) fn table(table: &mut TableFactor) {
+    let (name, alias) = match table {
+        TableFactor::Table { name, args: Some(_), alias, .. } => {
+            let Some(name) = name.0.last().and_then(|part| part.as_ident()) else { return };
+            (name.clone(), alias)
+        }
+        TableFactor::UNNEST { alias, array_exprs, .. } if array_exprs.len() == 1 => (Ident::new("unnest"), alias),
+        _ => return,
+    };
+    let column = name.value.to_lowercase();
+    if !matches!(column.as_str(), "range" | "generate_series" | "unnest") {
+        return;
+    }
+    let own = TableAlias { explicit: true, name, columns: Vec::new(), at: None };
+    let alias = alias.get_or_insert(own);
+    if alias.columns.is_empty() {
+        alias.columns.push(TableAliasColumnDef { name: Ident::new(column), data_type: None });
+    }
+}
+
+fn number(digits: &str) -> Expr {
+    Expr::value(Value::Number(digits.to_string(), false))
+}
+
+fn text_of(text: &str) -> Expr {
+    Expr::value(Value::SingleQuotedString(text.to_string()))
+}
+
+fn not(expr: Expr) -> Expr {
+    Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(expr) }
+}
+
+/// Returns a call whose place is that of its arguments.
+pub(super) fn function(name: &str, arguments: Vec<Expr>) -> Expr {
+    let span = Span::union_iter(arguments.iter().map(Spanned::span).filter(|span| *span != Span::empty()));
+    let args = arguments.into_iter().map(|one| FunctionArg::Unnamed(FunctionArgExpr::Expr(one))).collect();
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::with_span(span, name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args,
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
