@@ -69,6 +69,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
         let part = part(v[0].text())?;
         interval(part, v[1].double()).map(Value::Interval).ok_or_else(|| unknown(v[0].text()))
     }),
+    Function::new(&["pellucid_scale"], &[Interval, Double], Interval, |_, v| {
+        let Value::Interval(interval) = &v[0] else { return Ok(Value::Null) };
+        Ok(Value::Interval(scaled(*interval, v[1].double())))
+    }),
     Function::new(&["make_timestamp"], &FIELDS, At, |_, v| {
         let field = |index: usize| v[index].integer();
         let (year, month, day) = (field(0), field(1), field(2));
@@ -113,6 +117,14 @@ fn interval(part: Part, number: f64) -> Option<IntervalMonthDayNano> {
         Part::Microsecond => IntervalMonthDayNano::new(0, 0, (number * 1e3).round() as i64),
         _ => return None,
     })
+}
+
+/// Multiplies an interval. A part of a month becomes days of 30, and a part of a day becomes hours.
+fn scaled(interval: IntervalMonthDayNano, by: f64) -> IntervalMonthDayNano {
+    let months = f64::from(interval.months) * by;
+    let days = f64::from(interval.days) * by + (months - months.trunc()) * 30.0;
+    let nanoseconds = interval.nanoseconds as f64 * by + (days - days.trunc()) * DAY as f64 * 1000.0;
+    IntervalMonthDayNano::new(months as i32, days as i32, nanoseconds.round() as i64)
 }
 
 /// Returns the years, months, days and time from `from` to `to`, like PostgreSQL's `age(to, from)`.

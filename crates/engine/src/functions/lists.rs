@@ -114,7 +114,9 @@ impl ScalarUDFImpl for ListAggregate {
         }
         let list = match &types[0] {
             DataType::FixedSizeList(field, _) | DataType::LargeList(field) => DataType::List(Arc::clone(field)),
-            DataType::Null => DataType::new_list(DataType::Null, true),
+            // `[]` has no type.
+            DataType::Null => DataType::new_list(DataType::Int64, true),
+            DataType::List(field) if field.data_type().is_null() => DataType::new_list(DataType::Int64, true),
             other => other.clone(),
         };
         Ok([list, DataType::Utf8].into_iter().chain(types[2..].iter().cloned()).collect())

@@ -28,6 +28,7 @@ use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::prelude::SessionContext;
 
 pub(crate) use macros::{expand, names};
+pub(crate) use special::function as call_of;
 
 /// Registers the functions that are not macros.
 pub(crate) fn register(context: &SessionContext) {
@@ -50,6 +51,7 @@ pub(crate) fn register(context: &SessionContext) {
 
 /// Returns the rules for operators, which precede DataFusion's.
 pub(crate) fn operators() -> Option<Arc<dyn ExprPlanner>> {
-    let slice = rows::all(&[text::FUNCTIONS]).into_iter().find(|function| function.name() == "pellucid_slice")?;
-    Some(Arc::new(planner::Operators { slice: Arc::new(slice) }))
+    let functions = rows::all(&[text::FUNCTIONS, dates::FUNCTIONS]);
+    let of = |name: &str| functions.iter().find(|function| function.name() == name).cloned().map(Arc::new);
+    Some(Arc::new(planner::Operators { slice: of("pellucid_slice")?, scale: of("pellucid_scale")? }))
 }

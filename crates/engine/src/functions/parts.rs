@@ -110,10 +110,12 @@ impl Part {
             let number = |micros| Moment::new(micros).months().div_euclid(months);
             return Some(number(to) - number(from));
         }
+        if self == Part::Week {
+            // DuckDB counts days, not Mondays.
+            return Some(Part::Day.boundaries(from, to)? / 7);
+        }
         let unit = self.micros()?;
-        // 1970 began on a Thursday, and weeks begin on Mondays.
-        let shift = if self == Part::Week { 3 * DAY } else { 0 };
-        let number = |micros: i64| (micros + shift).div_euclid(unit);
+        let number = |micros: i64| micros.div_euclid(unit);
         Some(number(to) - number(from))
     }
 
@@ -144,7 +146,8 @@ mod tests {
     fn boundaries_and_complete_parts_differ() {
         let (from, to) = (at(2024, 1, 31), at(2024, 2, 1));
         assert_eq!((Part::Month.boundaries(from, to), Part::Month.complete(from, to)), (Some(1), Some(0)));
-        assert_eq!(Part::Week.boundaries(at(2024, 1, 7), at(2024, 1, 8)), Some(1));
+        let weeks = |day| Part::Week.boundaries(at(2024, 1, 8), at(2024, 1, day));
+        assert_eq!([weeks(14), weeks(15), weeks(2), weeks(1)], [Some(0), Some(1), Some(0), Some(-1)]);
         assert_eq!(Part::Month.complete(at(2024, 1, 31), at(2024, 2, 29)), Some(1));
         assert_eq!(Part::Month.complete(at(2024, 2, 29), at(2024, 1, 31)), Some(-1));
         assert_eq!(Part::Year.complete(at(2000, 5, 5), at(2024, 5, 4)), Some(23));

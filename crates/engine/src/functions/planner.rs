@@ -6,6 +6,7 @@
 //! | `%`, `//` by zero | NULL | an error |
 //! | date ± whole number | a date | an error |
 //! | date ± interval | a timestamp | a date without the hours of the interval |
+//! | interval `*` and `/` number | an interval | an error |
 //! | `text[2:3]` | characters | an error |
 //! | `sum` of booleans | number of true ones | an error |
 
@@ -27,6 +28,8 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 pub(super) struct Operators {
     /// The function that returns characters of a text.
     pub slice: Arc<ScalarUDF>,
+    /// The function that multiplies an interval.
+    pub scale: Arc<ScalarUDF>,
 }
 
 impl ExprPlanner for Operators {
@@ -49,6 +52,16 @@ impl ExprPlanner for Operators {
             }
             BinaryOperator::Modulo if is_zero(&right) => {
                 Expr::Literal(ScalarValue::try_from(&types.0)?, None)
+            }
+            BinaryOperator::Multiply if is_interval(&types.0) && types.1.is_numeric() => {
+                self.scale.call(vec![left, right])
+            }
+            BinaryOperator::Multiply if types.0.is_numeric() && is_interval(&types.1) => {
+                self.scale.call(vec![right, left])
+            }
+            BinaryOperator::Divide if is_interval(&types.0) && types.1.is_numeric() => {
+                let factor = binary(lit(1.0), Operator::Divide, cast(right, DataType::Float64));
+                self.scale.call(vec![left, factor])
             }
             BinaryOperator::Plus if is_date(&types.0) && types.1.is_integer() => days(left, Operator::Plus, right),
             BinaryOperator::Plus if types.0.is_integer() && is_date(&types.1) => days(right, Operator::Plus, left),

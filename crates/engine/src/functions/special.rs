@@ -107,6 +107,15 @@ pub(super) fn call(function: &Function) -> Result<Option<Expr>> {
                 known => Expr::Function(with("date_part", vec![text_of(known), x.clone()])),
             }))
         }
+        ("date_trunc" | "datetrunc", Some([Expr::Value(part), x])) => {
+            let Value::SingleQuotedString(text) = &part.value else { return Ok(None) };
+            Ok(Part::parse(text).map(|part| match part {
+                Part::Decade | Part::Century | Part::Millennium => {
+                    Expr::Function(with(&format!("pellucid_trunc_{}", part.name()), vec![x.clone()]))
+                }
+                part => Expr::Function(with("date_trunc", vec![text_of(part.name()), x.clone()])),
+            }))
+        }
         ("strptime" | "try_strptime", Some([text, formats])) => {
             let formats = match formats {
                 Expr::Array(_) => formats.clone(),
@@ -348,7 +357,7 @@ fn not(expr: Expr) -> Expr {
 }
 
 /// Returns a call whose place is that of its arguments.
-pub(super) fn function(name: &str, arguments: Vec<Expr>) -> Expr {
+pub(crate) fn function(name: &str, arguments: Vec<Expr>) -> Expr {
     let span = Span::union_iter(arguments.iter().map(Spanned::span).filter(|span| *span != Span::empty()));
     let args = arguments.into_iter().map(|one| FunctionArg::Unnamed(FunctionArgExpr::Expr(one))).collect();
     Expr::Function(Function {

@@ -3,7 +3,11 @@
 
 use std::any::TypeId;
 
+use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+
+use crate::sql::operators;
 
 /// The dialect of the engine.
 #[derive(Debug)]
@@ -27,6 +31,23 @@ impl Dialect for Pellucid {
 
     fn is_identifier_part(&self, c: char) -> bool {
         c.is_alphanumeric() || matches!(c, '_' | '@' | '$')
+    }
+
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        operators::prefix(parser)
+    }
+
+    fn parse_infix(
+        &self,
+        parser: &mut Parser,
+        left: &Expr,
+        precedence: u8,
+    ) -> Option<Result<Expr, ParserError>> {
+        operators::infix(parser, left, precedence)
+    }
+
+    fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        operators::precedence(self, parser).map(Ok)
     }
 
     with!(

@@ -3,6 +3,7 @@
 pub(crate) mod dialect;
 mod from_first;
 mod nesting;
+mod operators;
 pub(crate) mod place;
 pub(crate) mod stack;
 pub(crate) mod statements;

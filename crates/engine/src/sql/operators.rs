@@ -1,0 +1,165 @@
+//! Operators of DuckDB that the parser lacks: `x ** y`, `x IN list`, `s GLOB p`, and `[x + 1 FOR x IN list IF x > 0]`.
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, OneOrManyWithParens,
+    UnaryOperator,
+};
+use datafusion::sql::sqlparser::dialect::{Dialect, Precedence};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::functions::call_of;
+
+type Parsed<T> = Result<T, ParserError>;
+
+/// Returns how strongly the next operator binds, if it is one of these.
+pub(crate) fn precedence(dialect: &dyn Dialect, parser: &Parser<'_>) -> Option<u8> {
+    match operator(parser)? {
+        Operator::Power => Some(dialect.prec_value(Precedence::Caret)),
+        Operator::Glob => Some(dialect.prec_value(Precedence::Like)),
+        Operator::InList(_) => Some(dialect.prec_value(Precedence::Between)),
+    }
+}
+
+/// Parses the next operator and what follows it, if it is one of these.
+pub(crate) fn infix(parser: &mut Parser<'_>, left: &Expr, precedence: u8) -> Option<Parsed<Expr>> {
+    let operator = operator(parser)?;
+    for _ in 0..operator.tokens() {
+        parser.next_token();
+    }
+    Some(parser.parse_subexpr(precedence).map(|right| match operator {
+        Operator::Power => binary(left, BinaryOperator::PGExp, right),
+        Operator::Glob => binary(left, BinaryOperator::Custom("GLOB".to_string()), right),
+        Operator::InList(negated) => {
+            let found = call_of("list_contains", vec![right, left.clone()]);
+            if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(found) } } else { found }
+        }
+    }))
+}
+
+/// Parses a list comprehension, if one begins here.
+pub(crate) fn prefix(parser: &mut Parser<'_>) -> Option<Parsed<Expr>> {
+    is_comprehension(parser).then(|| comprehension(parser))
+}
+
+enum Operator {
+    Power,
+    Glob,
+    /// True for NOT IN.
+    InList(bool),
+}
+
+impl Operator {
+    fn tokens(&self) -> usize {
+        match self {
+            Operator::Power | Operator::InList(true) => 2,
+            Operator::Glob | Operator::InList(false) => 1,
+        }
+    }
+}
+
+fn operator(parser: &Parser<'_>) -> Option<Operator> {
+    let token = |n| &parser.peek_nth_token_ref(n).token;
+    let is_in = |n| matches!(token(n), Token::Word(word) if word.keyword == Keyword::IN);
+    // A list in brackets, or a column or a function.
+    let is_list = |n| match token(n) {
+        Token::LBracket => true,
+        Token::Word(word) => !matches!(word.keyword, Keyword::UNNEST | Keyword::SELECT | Keyword::WITH),
+        _ => false,
+    };
+    match token(0) {
+        Token::Mul if *token(1) == Token::Mul => Some(Operator::Power),
+        Token::Word(word)
+            if word.value.eq_ignore_ascii_case("glob")
+                && word.quote_style.is_none()
+                && matches!(token(1), Token::SingleQuotedString(_) | Token::LParen) =>
+        {
+            Some(Operator::Glob)
+        }
+        Token::Word(word) if word.keyword == Keyword::IN && is_list(1) => Some(Operator::InList(false)),
+        Token::Word(word) if word.keyword == Keyword::NOT && is_in(1) && is_list(2) => {
+            Some(Operator::InList(true))
+        }
+        _ => None,
+    }
+}
+
+fn binary(left: &Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left.clone()), op, right: Box::new(right) }
+}
+
+/// Returns true at a `[` with a FOR before the `]`.
+fn is_comprehension(parser: &Parser<'_>) -> bool {
+    if parser.peek_token_ref().token != Token::LBracket {
+        return false;
+    }
+    let mut depth = 0_usize;
+    for n in 0.. {
+        match &parser.peek_nth_token_ref(n).token {
+            Token::LBracket | Token::LParen | Token::LBrace => depth += 1,
+            Token::RBracket | Token::RParen | Token::RBrace => depth -= 1,
+            Token::Word(word) if depth == 1 && word.keyword == Keyword::FOR => return true,
+            Token::EOF | Token::SemiColon => return false,
+            _ => {}
+        }
+        if depth == 0 {
+            return false;
+        }
+    }
+    false
+}
+
+fn comprehension(parser: &mut Parser<'_>) -> Parsed<Expr> {
+    parser.next_token();
+    let value = parser.parse_expr()?;
+    parser.expect_keyword_is(Keyword::FOR)?;
+    let mut names = vec![parser.parse_identifier()?];
+    while parser.consume_token(&Token::Comma) {
+        names.push(parser.parse_identifier()?);
+    }
+    parser.expect_keyword_is(Keyword::IN)?;
+    let mut list = parser.parse_expr()?;
+    let lambda = |body: Expr| {
+        let parameter = |name| LambdaFunctionParameter { name, data_type: None };
+        Expr::Lambda(LambdaFunction {
+            params: OneOrManyWithParens::Many(names.iter().cloned().map(parameter).collect()),
+            body: Box::new(body),
+            syntax: LambdaSyntax::Arrow,
+        })
+    };
+    if parser.parse_keyword(Keyword::IF) {
+        let condition = parser.parse_expr()?;
+        if names.len() > 1 {
+            let message = "a list comprehension with an index cannot have IF; use list_filter before it";
+            return Err(ParserError::ParserError(message.to_string()));
+        }
+        list = call_of("list_filter", vec![list, lambda(condition)]);
+    }
+    parser.expect_token(&Token::RBracket)?;
+    Ok(call_of("list_transform", vec![list, lambda(value)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sql::statements::Statement;
+
+    #[test]
+    fn operators_of_duckdb_are_parsed() {
+        for (sql, expected) in [
+            ("SELECT 2 ** 3 + 1", "SELECT 2 ^ 3 + 1"),
+            ("SELECT 'a' IN l, b NOT IN [1]", "SELECT list_contains(l, 'a'), NOT list_contains([1], b)"),
+            ("SELECT a IN (1, 2), b NOT IN (SELECT 1)", "SELECT a IN (1, 2), b NOT IN (SELECT 1)"),
+            ("SELECT a GLOB 'x*' AND b", "SELECT a GLOB 'x*' AND b"),
+            ("SELECT glob FROM t glob", "SELECT glob FROM t glob"),
+            (
+                "SELECT [x * 2 FOR x IN [1, 2] IF x > 1]",
+                "SELECT list_transform(list_filter([1, 2], (x) -> x > 1), (x) -> x * 2)",
+            ),
+            ("SELECT [[1], [2]]", "SELECT [[1], [2]]"),
+        ] {
+            let parsed: Statement = sql.parse().unwrap();
+            assert_eq!(parsed.tree().to_string(), expected);
+        }
+    }
+}
