@@ -14,6 +14,7 @@ use pellucid_runtime::Runtime;
 use crate::sql::stack::STACK_BYTES;
 use crate::stores::Stores;
 use crate::tables::input::DecodedTables;
+use crate::tables::options::FileOptions;
 use crate::tables::{self, PathTables};
 use crate::{EngineError, EngineOptions, Input, functions};
 
@@ -78,7 +79,8 @@ impl Session {
     }
 
     pub(crate) fn register_table(&self, name: &str, path: &str) -> Result<(), EngineError> {
-        let table = self.tokio.block_on(tables::listing(&self.context.state(), path))?;
+        let (places, options) = ([path.to_string()], FileOptions::default());
+        let table = self.tokio.block_on(tables::listing(&self.context.state(), &places, &options))?;
         // SQL folds names to lower case unless they are quoted.
         let name = match name.strip_prefix('"').and_then(|n| n.strip_suffix('"')) {
             Some(quoted) => quoted.to_string(),
@@ -123,7 +125,8 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         Arc::clone(plain.state().catalog_list()),
         Arc::clone(&paths) as Arc<dyn UrlTableFactory>,
     ));
-    let planners: Vec<_> = functions::operators().into_iter().chain(plain.state().expr_planners().iter().cloned()).collect();
+    let planners: Vec<_> =
+        functions::operators().into_iter().chain(plain.state().expr_planners().iter().cloned()).collect();
     let context: SessionContext = plain
         .into_state_builder()
         .with_expr_planners(planners)

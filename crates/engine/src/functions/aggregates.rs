@@ -99,7 +99,9 @@ impl AggregateUDFImpl for Statistic {
         if types.len() != wanted {
             let (name, given) = (self.name, types.len());
             let second = if wanted == 2 { ", a fraction from 0 to 1" } else { "" };
-            return Err(plan_datafusion_err!("cannot call {name}: {given} arguments were given; write {name}(x{second})"));
+            return Err(plan_datafusion_err!(
+                "cannot call {name}: {given} arguments were given; write {name}(x{second})"
+            ));
         }
         let value = match &types[0] {
             DataType::Dictionary(_, values) => values.as_ref().clone(),
@@ -109,10 +111,17 @@ impl AggregateUDFImpl for Statistic {
         let numeric = value.is_numeric() || value.is_null();
         let ordered = numeric || value.is_temporal();
         let value = match self.kind {
-            Kind::Product | Kind::Skewness | Kind::Kurtosis | Kind::KurtosisPop if numeric => DataType::Float64,
+            Kind::Product | Kind::Skewness | Kind::Kurtosis | Kind::KurtosisPop if numeric => {
+                DataType::Float64
+            }
             Kind::Entropy | Kind::Histogram | Kind::Mode | Kind::QuantileDisc | Kind::Median => value,
             Kind::Mad | Kind::QuantileCont if ordered => value,
-            _ => return Err(plan_datafusion_err!("cannot call {}: its argument is {value}; it must be a number", self.name)),
+            _ => {
+                return Err(plan_datafusion_err!(
+                    "cannot call {}: its argument is {value}; it must be a number",
+                    self.name
+                ));
+            }
         };
         let fraction = types.get(1).map(|kind| match kind {
             DataType::List(_) | DataType::FixedSizeList(_, _) => DataType::new_list(DataType::Float64, true),
@@ -124,12 +133,16 @@ impl AggregateUDFImpl for Statistic {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         let value = &types[0];
         let one = match self.kind {
-            Kind::Entropy | Kind::Product | Kind::Skewness | Kind::Kurtosis | Kind::KurtosisPop => DataType::Float64,
+            Kind::Entropy | Kind::Product | Kind::Skewness | Kind::Kurtosis | Kind::KurtosisPop => {
+                DataType::Float64
+            }
             Kind::Histogram => histogram_type(value),
             Kind::Mode | Kind::QuantileDisc => value.clone(),
             Kind::Median if !value.is_numeric() && !value.is_temporal() => value.clone(),
             Kind::Median | Kind::QuantileCont => continuous(value),
-            Kind::Mad if value.is_temporal() => DataType::Interval(datafusion::arrow::datatypes::IntervalUnit::MonthDayNano),
+            Kind::Mad if value.is_temporal() => {
+                DataType::Interval(datafusion::arrow::datatypes::IntervalUnit::MonthDayNano)
+            }
             Kind::Mad => DataType::Float64,
         };
         Ok(match types.get(1) {
@@ -199,7 +212,9 @@ impl Values {
     fn push(&mut self, values: &ArrayRef) -> Result<()> {
         let values = match values.null_count() {
             0 => Arc::clone(values),
-            _ => datafusion::arrow::compute::filter(values, &datafusion::arrow::compute::is_not_null(values)?)?,
+            _ => {
+                datafusion::arrow::compute::filter(values, &datafusion::arrow::compute::is_not_null(values)?)?
+            }
         };
         if !values.is_empty() && !values.data_type().is_null() {
             self.batches.push_back(values);
@@ -393,4 +408,3 @@ fn interpolated(sorted: &ArrayRef, fraction: f64, result: &DataType) -> Result<S
     let found = statistics::quantile(numbers.as_primitive::<Float64Type>().values(), fraction);
     Ok(ScalarValue::Float64(Some(found)))
 }
-

@@ -14,13 +14,18 @@ use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Sign
 
 /// Returns the aggregates. Those that end with `_null` may return NULL for a row.
 pub(super) fn all() -> Vec<AggregateUDF> {
-    [("arg_max", true, false), ("arg_min", false, false), ("arg_max_null", true, true), ("arg_min_null", false, true)]
-        .into_iter()
-        .map(|(name, largest, nulls)| {
-            let signature = Signature::user_defined(Volatility::Immutable);
-            AggregateUDF::new_from_impl(Best { name, largest, nulls, signature })
-        })
-        .collect()
+    [
+        ("arg_max", true, false),
+        ("arg_min", false, false),
+        ("arg_max_null", true, true),
+        ("arg_min_null", false, true),
+    ]
+    .into_iter()
+    .map(|(name, largest, nulls)| {
+        let signature = Signature::user_defined(Volatility::Immutable);
+        AggregateUDF::new_from_impl(Best { name, largest, nulls, signature })
+    })
+    .collect()
 }
 
 #[derive(Debug)]

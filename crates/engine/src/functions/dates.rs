@@ -30,7 +30,12 @@ const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday",
 const FIELDS: [Kind; 6] = [Integer, Integer, Integer, Integer, Integer, Double];
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new(&["strftime"], &[At, Text], Text, |_, v| Ok(formatted(v[0].integer(), v[1].text())?.into())),
+    Function::new(
+        &["strftime"],
+        &[At, Text],
+        Text,
+        |_, v| Ok(formatted(v[0].integer(), v[1].text())?.into()),
+    ),
     Function::new(&["pellucid_to_char"], &[At, Text], Text, |_, v| {
         let format = v[1].text();
         // Without %, the format is PostgreSQL's.
@@ -64,7 +69,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
         let number = part.complete(v[1].integer(), v[2].integer()).ok_or_else(|| unknown(v[0].text()));
         number.map(Value::Integer)
     }),
-    Function::new(&["age"], &[At, At], Interval, |_, v| Ok(Value::Interval(age(v[0].integer(), v[1].integer())))),
+    Function::new(&["age"], &[At, At], Interval, |_, v| {
+        Ok(Value::Interval(age(v[0].integer(), v[1].integer())))
+    }),
     Function::new(&["pellucid_interval"], &[Text, Double], Interval, |_, v| {
         let part = part(v[0].text())?;
         interval(part, v[1].double()).map(Value::Interval).ok_or_else(|| unknown(v[0].text()))
@@ -78,7 +85,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
         let (year, month, day) = (field(0), field(1), field(2));
         let valid = (1..=12).contains(&month) && day >= 1 && day <= calendar::days_of_month(year, month);
         let seconds = v[5].double();
-        if !valid || !(0..24).contains(&field(3)) || !(0..60).contains(&field(4)) || !(0.0..60.0).contains(&seconds) {
+        if !valid
+            || !(0..24).contains(&field(3))
+            || !(0..60).contains(&field(4))
+            || !(0.0..60.0).contains(&seconds)
+        {
             return Err(format!("{year}-{month}-{day} {}:{}:{seconds} does not exist", field(3), field(4)));
         }
         let time = (field(3) * 60 + field(4)) * 60_000_000 + (seconds * 1e6).round() as i64;
@@ -153,7 +164,8 @@ fn age(to: i64, from: i64) -> IntervalMonthDayNano {
 fn formatted(micros: i64, format: &str) -> Result<String, String> {
     let at = Moment::new(micros);
     let days = micros.div_euclid(DAY);
-    let (hour, minute, second) = (at.time / 3_600_000_000, at.time / 60_000_000 % 60, at.time / 1_000_000 % 60);
+    let (hour, minute, second) =
+        (at.time / 3_600_000_000, at.time / 60_000_000 % 60, at.time / 1_000_000 % 60);
     let mut text = String::new();
     let mut rest = format.chars();
     while let Some(c) = rest.next() {
@@ -262,7 +274,8 @@ fn parsed(text: &str, format: &str) -> Result<i64, String> {
     if afternoon == Some(true) {
         hour = hour % 12 + 12;
     }
-    let valid = (1..=12).contains(&at.month) && at.day >= 1 && at.day <= calendar::days_of_month(at.year, at.month);
+    let valid =
+        (1..=12).contains(&at.month) && at.day >= 1 && at.day <= calendar::days_of_month(at.year, at.month);
     if !rest.trim().is_empty() || !valid || hour > 23 || minute > 59 || second > 59 {
         return Err(failed());
     }
@@ -321,7 +334,8 @@ mod tests {
     fn moments_are_formatted_and_read() {
         let at = parsed("2024-03-05 14:07:09.123456", "%Y-%m-%d %H:%M:%S.%f").unwrap();
         let text = formatted(at, "%a %A %w %u %d %-d %b %B %-m %y %H %I %p %f %j %U %W %c %G %V %%").unwrap();
-        let expected = "Tue Tuesday 2 2 05 5 Mar March 3 24 14 02 PM 123456 065 09 10 2024-03-05 14:07:09 2024 10 %";
+        let expected =
+            "Tue Tuesday 2 2 05 5 Mar March 3 24 14 02 PM 123456 065 09 10 2024-03-05 14:07:09 2024 10 %";
         assert_eq!(text, expected);
         for (text, format, expected) in [
             ("3 March 2024 5 PM", "%d %B %Y %I %p", "2024-03-03 17:00:00"),

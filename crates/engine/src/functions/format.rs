@@ -6,8 +6,10 @@ use crate::functions::rows::Kind::{Any, Text};
 use crate::functions::rows::{Function, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new(&["format"], &[Text, Any], Text, |_, v| Ok(braces(v[0].text(), &v[1..])?.into())).repeated(),
-    Function::new(&["printf"], &[Text, Any], Text, |_, v| Ok(percents(v[0].text(), &v[1..])?.into())).repeated(),
+    Function::new(&["format"], &[Text, Any], Text, |_, v| Ok(braces(v[0].text(), &v[1..])?.into()))
+        .repeated(),
+    Function::new(&["printf"], &[Text, Any], Text, |_, v| Ok(percents(v[0].text(), &v[1..])?.into()))
+        .repeated(),
 ];
 
 /// The layout of one value.
@@ -40,7 +42,8 @@ fn braces(format: &str, values: &[Value<'_>]) -> Result<String, String> {
             rest = after;
             continue;
         }
-        let end = rest.find('}').filter(|_| brace == "{").ok_or("a brace is not closed; write {{ for a brace")?;
+        let end =
+            rest.find('}').filter(|_| brace == "{").ok_or("a brace is not closed; write {{ for a brace")?;
         let (number, layout) = rest[..end].split_once(':').unwrap_or((&rest[..end], ""));
         rest = &rest[end + 1..];
         let index = match number.trim() {
@@ -90,7 +93,9 @@ fn percents(format: &str, values: &[Value<'_>]) -> Result<String, String> {
 }
 
 fn value<'a, 'b>(values: &'a [Value<'b>], index: usize) -> Result<&'a Value<'b>, String> {
-    values.get(index).ok_or_else(|| format!("the format has a place for argument {}, which is missing", index + 1))
+    values
+        .get(index)
+        .ok_or_else(|| format!("the format has a place for argument {}, which is missing", index + 1))
 }
 
 /// Reads `*^+08,.2f`.
@@ -142,7 +147,9 @@ fn laid_out(value: &Value<'_>, layout: &Layout) -> Result<String, String> {
                 Some('X') => format!("{n:X}"),
                 Some('o') => format!("{n:o}"),
                 Some('b') => format!("{n:b}"),
-                Some('c') => u32::try_from(*n).ok().and_then(char::from_u32).map(String::from).unwrap_or_default(),
+                Some('c') => {
+                    u32::try_from(*n).ok().and_then(char::from_u32).map(String::from).unwrap_or_default()
+                }
                 Some(_) => return wrong("integer"),
             };
             (body, true)
@@ -218,7 +225,8 @@ fn significant(x: f64, precision: usize) -> String {
     if power < -4 || power >= precision as i64 {
         let text = exponent(x, precision - 1);
         let (digits, rest) = text.split_once('e').unwrap_or((&text, ""));
-        let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
+        let digits =
+            if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
         return format!("{digits}e{rest}");
     }
     let text = format!("{x:.*}", (precision as i64 - 1 - power).max(0) as usize);

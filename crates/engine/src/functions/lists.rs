@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray, UInt32Array, UInt64Array, new_null_array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, ListArray, UInt32Array, UInt64Array, new_null_array,
+};
 use datafusion::arrow::compute::{cast, concat, interleave, take, take_arrays};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::utils::{adjust_offsets_for_slice, list_values, list_values_row_number};
@@ -14,8 +16,8 @@ use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
     AggregateUDF, ColumnarValue, HigherOrderFunctionArgs, HigherOrderReturnFieldArgs, HigherOrderSignature,
-    HigherOrderUDF, HigherOrderUDFImpl, LambdaParametersProgress, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, ValueOrLambda, Volatility,
+    HigherOrderUDF, HigherOrderUDFImpl, LambdaParametersProgress, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, ValueOrLambda, Volatility,
 };
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_plan::PhysicalExpr;
@@ -67,7 +69,9 @@ struct Call {
 impl ListAggregate {
     fn call(&self, name: Option<&ScalarValue>, list: &DataType, more: &[DataType]) -> Result<Call> {
         let Some(Some(Some(name))) = name.map(ScalarValue::try_as_str) else {
-            return plan_err!("cannot call list_aggregate: its second argument must be the name of an aggregate in quotes");
+            return plan_err!(
+                "cannot call list_aggregate: its second argument must be the name of an aggregate in quotes"
+            );
         };
         let DataType::List(element) = list else {
             return plan_err!("cannot call list_{name}: its argument is {list}; it must be a list");
@@ -83,7 +87,9 @@ impl ListAggregate {
             other => other.to_string(),
         };
         let aggregate = self.aggregates.get(&known).ok_or_else(|| {
-            plan_datafusion_err!("cannot find aggregate {name} for list_aggregate; use sum, avg, min, max or count")
+            plan_datafusion_err!(
+                "cannot find aggregate {name} for list_aggregate; use sum, avg, min, max or count"
+            )
         })?;
         let mut kinds = vec![element.data_type().clone()];
         kinds.extend(more.iter().cloned());
@@ -91,8 +97,11 @@ impl ListAggregate {
             kinds[0] = DataType::Utf8;
             kinds.resize(2, DataType::Utf8);
         }
-        let fields: Vec<FieldRef> =
-            kinds.iter().enumerate().map(|(n, kind)| Arc::new(Field::new(format!("x{n}"), kind.clone(), true)) as FieldRef).collect();
+        let fields: Vec<FieldRef> = kinds
+            .iter()
+            .enumerate()
+            .map(|(n, kind)| Arc::new(Field::new(format!("x{n}"), kind.clone(), true)) as FieldRef)
+            .collect();
         let fields = fields_with_udf(&fields, aggregate.as_ref())?;
         let result = aggregate.return_field(&fields)?;
         Ok(Call { aggregate: Arc::clone(aggregate), fields, result })
@@ -113,7 +122,9 @@ impl ScalarUDFImpl for ListAggregate {
             return plan_err!("cannot call list_aggregate: write list_aggregate(list, 'name')");
         }
         let list = match &types[0] {
-            DataType::FixedSizeList(field, _) | DataType::LargeList(field) => DataType::List(Arc::clone(field)),
+            DataType::FixedSizeList(field, _) | DataType::LargeList(field) => {
+                DataType::List(Arc::clone(field))
+            }
             // `[]` has no type.
             DataType::Null => DataType::new_list(DataType::Int64, true),
             DataType::List(field) if field.data_type().is_null() => DataType::new_list(DataType::Int64, true),
@@ -144,7 +155,9 @@ impl ScalarUDFImpl for ListAggregate {
         for value in &args.args[2..] {
             match value {
                 ColumnarValue::Scalar(value) => more.push(value.clone()),
-                ColumnarValue::Array(_) => return plan_err!("cannot call list_aggregate: its third argument must be a constant"),
+                ColumnarValue::Array(_) => {
+                    return plan_err!("cannot call list_aggregate: its third argument must be a constant");
+                }
             }
         }
         if call.fields.len() == 2 && more.is_empty() {
@@ -206,7 +219,9 @@ fn coerced_list(name: &str, types: &[DataType]) -> Result<Vec<DataType>> {
             DataType::List(Arc::clone(field))
         }
         Some(DataType::Null) => DataType::new_list(DataType::Null, true),
-        Some(other) => return plan_err!("cannot call {name}: its first argument is {other}; it must be a list"),
+        Some(other) => {
+            return plan_err!("cannot call {name}: its first argument is {other}; it must be a list");
+        }
         None => return plan_err!("cannot call {name}: write {name}(list, x -> …)"),
     };
     Ok([list].into_iter().chain(types[1..].iter().cloned()).collect())
@@ -251,7 +266,9 @@ impl HigherOrderUDFImpl for Transform {
         let [ValueOrLambda::Value(list), ValueOrLambda::Lambda(lambda)] = &args.args[..] else {
             return plan_err!("cannot call list_transform: write list_transform(list, x -> …)");
         };
-        let DataType::List(field) = args.return_type() else { return plan_err!("list_transform returns a list") };
+        let DataType::List(field) = args.return_type() else {
+            return plan_err!("list_transform returns a list");
+        };
         let array = list.to_array(args.number_rows)?;
         let lists = array.as_list::<i32>();
         if lists.null_count() == lists.len() {
@@ -259,7 +276,8 @@ impl HigherOrderUDFImpl for Transform {
         }
         let values = list_values(&array)?;
         let offsets = adjust_offsets_for_slice(lists);
-        let indices: Int64Array = offsets.windows(2).flat_map(|pair| 1..=i64::from(pair[1] - pair[0])).collect();
+        let indices: Int64Array =
+            offsets.windows(2).flat_map(|pair| 1..=i64::from(pair[1] - pair[0])).collect();
         let indices: ArrayRef = Arc::new(indices);
         let made = lambda
             .evaluate(&[&|| Ok(Arc::clone(&values)), &|| Ok(Arc::clone(&indices))], |captured| {
@@ -336,7 +354,8 @@ impl HigherOrderUDFImpl for Reduce {
             Some(start) => start,
             None => {
                 first = 1;
-                let firsts: UInt64Array = (0..lists.len()).map(|row| (length(row) > 0).then(|| offset(row, 0))).collect();
+                let firsts: UInt64Array =
+                    (0..lists.len()).map(|row| (length(row) > 0).then(|| offset(row, 0))).collect();
                 cast(&take(lists.values(), &firsts, None)?, result)?
             }
         };
@@ -348,9 +367,10 @@ impl HigherOrderUDFImpl for Reduce {
             let (a, b) = (take(&so_far, &chosen, None)?, take(lists.values(), &elements, None)?);
             let index: ArrayRef = Arc::new(Int64Array::from(vec![at as i64 + 1 - first as i64; rows.len()]));
             let made = lambda
-                .evaluate(&[&|| Ok(Arc::clone(&a)), &|| Ok(Arc::clone(&b)), &|| Ok(Arc::clone(&index))], |captured| {
-                    Ok(take_arrays(captured, &chosen, None)?)
-                })?
+                .evaluate(
+                    &[&|| Ok(Arc::clone(&a)), &|| Ok(Arc::clone(&b)), &|| Ok(Arc::clone(&index))],
+                    |captured| Ok(take_arrays(captured, &chosen, None)?),
+                )?
                 .into_array(rows.len())?;
             let made = cast(&made, result)?;
             let mut places: Vec<(usize, usize)> = (0..so_far.len()).map(|row| (0, row)).collect();
@@ -359,7 +379,8 @@ impl HigherOrderUDFImpl for Reduce {
             }
             so_far = interleave(&[so_far.as_ref(), made.as_ref()], &places)?;
         }
-        let nulls: UInt32Array = (0..lists.len()).map(|row| lists.is_valid(row).then_some(row as u32)).collect();
+        let nulls: UInt32Array =
+            (0..lists.len()).map(|row| lists.is_valid(row).then_some(row as u32)).collect();
         let made = take(&so_far, &nulls, None)?;
         Ok(ColumnarValue::Array(concat(&[made.as_ref()])?))
     }

@@ -134,7 +134,9 @@ impl Expand<'_> {
         for argument in &list.args {
             match argument {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => arguments.push(expr),
-                other => return Err(wrong(span, format!("cannot call {name}: it takes no argument {other}"))),
+                other => {
+                    return Err(wrong(span, format!("cannot call {name}: it takes no argument {other}")));
+                }
             }
         }
         // A macro may stand for some numbers of arguments of a function of the same name.
@@ -151,8 +153,13 @@ impl Expand<'_> {
             return Err(wrong(span, format!("cannot call {name}: {given}; write {}", forms.join(" or "))));
         };
         let mut body = one.body.clone();
-        let mut fill =
-            Fill { parameters: &one.parameters, arguments: &arguments, call: function, span, aggregate: false };
+        let mut fill = Fill {
+            parameters: &one.parameters,
+            arguments: &arguments,
+            call: function,
+            span,
+            aggregate: false,
+        };
         // `Break` is `Infallible`.
         let _ = body.visit(&mut fill);
         match clause(function) {
@@ -280,7 +287,8 @@ impl Fill<'_> {
                 clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)))
             };
             let own = ordered(&list.clauses);
-            let more = given.clauses.iter().filter(|c| !own || !matches!(c, FunctionArgumentClause::OrderBy(_)));
+            let more =
+                given.clauses.iter().filter(|c| !own || !matches!(c, FunctionArgumentClause::OrderBy(_)));
             list.clauses.extend(more.cloned());
         }
     }

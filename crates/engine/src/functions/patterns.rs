@@ -113,7 +113,8 @@ fn from_glob(glob: &str) -> String {
             '?' => made.push('.'),
             '[' => {
                 let inside: String = characters.by_ref().take_while(|c| *c != ']').collect();
-                let (not, inside) = inside.strip_prefix('!').map_or(("", inside.as_str()), |rest| ("^", rest));
+                let (not, inside) =
+                    inside.strip_prefix('!').map_or(("", inside.as_str()), |rest| ("^", rest));
                 made.push_str(&format!("[{not}{}]", inside.replace('\\', r"\\").replace('[', r"\[")));
             }
             '\\' => made.push_str(&regex::escape(&characters.next().map(String::from).unwrap_or_default())),

@@ -63,8 +63,12 @@ impl ExprPlanner for Operators {
                 let factor = binary(lit(1.0), Operator::Divide, cast(right, DataType::Float64));
                 self.scale.call(vec![left, factor])
             }
-            BinaryOperator::Plus if is_date(&types.0) && types.1.is_integer() => days(left, Operator::Plus, right),
-            BinaryOperator::Plus if types.0.is_integer() && is_date(&types.1) => days(right, Operator::Plus, left),
+            BinaryOperator::Plus if is_date(&types.0) && types.1.is_integer() => {
+                days(left, Operator::Plus, right)
+            }
+            BinaryOperator::Plus if types.0.is_integer() && is_date(&types.1) => {
+                days(right, Operator::Plus, left)
+            }
             BinaryOperator::Minus if is_date(&types.0) && types.1.is_integer() => {
                 days(left, Operator::Minus, right)
             }

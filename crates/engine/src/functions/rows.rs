@@ -11,7 +11,8 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
+    DataType, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+    TimestampMicrosecondType,
 };
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err, plan_datafusion_err};
 use datafusion::logical_expr::{
@@ -314,7 +315,9 @@ fn coerced(kind: Kind, given: &DataType) -> Option<DataType> {
         Kind::Moment => {
             text || matches!(given, DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _))
         }
-        Kind::Texts => matches!(given, DataType::List(field) if field.data_type().is_string() || field.data_type().is_null()),
+        Kind::Texts => {
+            matches!(given, DataType::List(field) if field.data_type().is_string() || field.data_type().is_null())
+        }
         Kind::Interval => matches!(given, DataType::Interval(_)),
     };
     (fits || given.is_null()).then(|| data_type(kind))
@@ -385,7 +388,9 @@ impl Column {
                 let list = array.as_list::<i32>().value(row);
                 Value::Texts(list.as_string::<i32>().iter().map(|text| text.map(str::to_string)).collect())
             }
-            Column::Interval(array) => Value::Interval(array.as_primitive::<IntervalMonthDayNanoType>().value(row)),
+            Column::Interval(array) => {
+                Value::Interval(array.as_primitive::<IntervalMonthDayNanoType>().value(row))
+            }
         }
     }
 }

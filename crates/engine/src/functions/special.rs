@@ -128,7 +128,8 @@ pub(super) fn call(function: &Function) -> Result<Option<Expr>> {
             Ok(Some(Expr::Function(with("strftime", vec![x.clone(), format.clone()]))))
         }
         ("substr" | "substring" | "array_slice" | "list_slice", Some([text, start, rest @ ..])) => {
-            substring(&name, text, start, rest).map_or(Ok(None), |made| Ok(Some(Expr::Function(with("pellucid_substr", made)))))
+            substring(&name, text, start, rest)
+                .map_or(Ok(None), |made| Ok(Some(Expr::Function(with("pellucid_substr", made)))))
         }
         ("struct_pack", None) => Ok(Some(Expr::Function(with("named_struct", named(list, &name, span)?)))),
         ("struct_insert" | "struct_update", None) => {
@@ -151,7 +152,9 @@ pub(super) fn call(function: &Function) -> Result<Option<Expr>> {
         (_, Some(arguments)) if !function.within_group.is_empty() => {
             Ok(within_group(&name, function, arguments, &with).map(Expr::Function))
         }
-        (_, Some([list, more @ ..])) if name.strip_prefix("list_").is_some_and(|of| OF_LISTS.contains(&of)) => {
+        (_, Some([list, more @ ..]))
+            if name.strip_prefix("list_").is_some_and(|of| OF_LISTS.contains(&of)) =>
+        {
             let of = text_of(&name["list_".len()..]);
             let arguments = [list.clone(), of].into_iter().chain(more.iter().cloned());
             Ok(Some(Expr::Function(with("list_aggregate", arguments.collect()))))
@@ -166,9 +169,7 @@ pub(super) fn call(function: &Function) -> Result<Option<Expr>> {
 
 /// Returns the arguments of `substr` if DataFusion's gives another answer than DuckDB's.
 fn substring(name: &str, text: &Expr, start: &Expr, rest: &[Expr]) -> Option<Vec<Expr>> {
-    let positive = |expr: &Expr| {
-        matches!(expr, Expr::Value(value) if matches!(&value.value, Value::Number(n, _) if n.parse::<u64>().is_ok_and(|n| n > 0)))
-    };
+    let positive = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(&value.value, Value::Number(n, _) if n.parse::<u64>().is_ok_and(|n| n > 0)));
     let same = positive(start) && rest.iter().all(positive);
     let fits = name.starts_with("subst") && rest.len() <= 1;
     (fits && !same).then(|| [text.clone(), start.clone()].into_iter().chain(rest.iter().cloned()).collect())
@@ -228,11 +229,18 @@ fn named(list: &FunctionArgumentList, function: &str, span: Span) -> Result<Vec<
             FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => {
                 values.extend([text_of(&name.value), value.clone()]);
             }
-            FunctionArg::ExprNamed { name: Expr::Identifier(name), arg: FunctionArgExpr::Expr(value), .. } => {
+            FunctionArg::ExprNamed {
+                name: Expr::Identifier(name),
+                arg: FunctionArgExpr::Expr(value),
+                ..
+            } => {
                 values.extend([text_of(&name.value), value.clone()]);
             }
             other => {
-                return Err(wrong(span, format!("cannot call {function}: {other} has no name; write name := {other}")));
+                return Err(wrong(
+                    span,
+                    format!("cannot call {function}: {other} has no name; write name := {other}"),
+                ));
             }
         }
     }
@@ -274,7 +282,11 @@ pub(super) fn rewrite(expr: &mut Expr) {
         Expr::Interval(Interval { value, leading_field: Some(unit), last_field: None, .. })
             if matches!(
                 **value,
-                Expr::Nested(_) | Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Function(_) | Expr::Cast { .. }
+                Expr::Nested(_)
+                    | Expr::Identifier(_)
+                    | Expr::CompoundIdentifier(_)
+                    | Expr::Function(_)
+                    | Expr::Cast { .. }
             ) =>
         {
             let unit = text_of(&unit.to_string().to_lowercase());
@@ -330,7 +342,9 @@ pub(super) fn table(table: &mut TableFactor) {
             let Some(name) = name.0.last().and_then(|part| part.as_ident()) else { return };
             (name.clone(), alias)
         }
-        TableFactor::UNNEST { alias, array_exprs, .. } if array_exprs.len() == 1 => (Ident::new("unnest"), alias),
+        TableFactor::UNNEST { alias, array_exprs, .. } if array_exprs.len() == 1 => {
+            (Ident::new("unnest"), alias)
+        }
         _ => return,
     };
     let column = name.value.to_lowercase();

@@ -33,19 +33,25 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new(&["jaro_winkler_similarity"], &[Text, Text], Double, |_, v| {
         Ok(Value::Double(strsim::jaro_winkler(v[0].text(), v[1].text())))
     }),
-    Function::new(&["string_split", "str_split", "string_to_array", "split"], &[Text, Text], Texts, |_, v| {
-        let Value::Text(text) = &v[0] else { return Ok(Value::Null) };
-        let parts: Vec<String> = match &v[1] {
-            Value::Text(by) if by.is_empty() => text.chars().map(String::from).collect(),
-            Value::Text(by) => text.split(by.as_ref()).map(str::to_string).collect(),
-            _ => vec![text.to_string()],
-        };
-        Ok(Value::Texts(parts.into_iter().map(Some).collect()))
-    })
+    Function::new(
+        &["string_split", "str_split", "string_to_array", "split"],
+        &[Text, Text],
+        Texts,
+        |_, v| {
+            let Value::Text(text) = &v[0] else { return Ok(Value::Null) };
+            let parts: Vec<String> = match &v[1] {
+                Value::Text(by) if by.is_empty() => text.chars().map(String::from).collect(),
+                Value::Text(by) => text.split(by.as_ref()).map(str::to_string).collect(),
+                _ => vec![text.to_string()],
+            };
+            Ok(Value::Texts(parts.into_iter().map(Some).collect()))
+        },
+    )
     .with_nulls(),
     Function::new(&["split_part"], &[Text, Text, Integer], Text, |_, v| {
         let by = v[1].text();
-        let parts: Vec<&str> = if by.is_empty() { vec![v[0].text()] } else { v[0].text().split(by).collect() };
+        let parts: Vec<&str> =
+            if by.is_empty() { vec![v[0].text()] } else { v[0].text().split(by).collect() };
         let at = v[2].integer();
         let at = if at < 0 { parts.len() as i64 + at } else { at - 1 };
         Ok(usize::try_from(at).ok().and_then(|at| parts.get(at)).map_or("", |part| *part).to_string().into())
@@ -104,7 +110,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .optional(1),
     Function::new(&["url_encode"], &[Text], Text, |_, v| {
         let encoded = |byte: u8| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
             _ => format!("%{byte:02X}"),
         };
         Ok(v[0].text().bytes().map(encoded).collect::<String>().into())
@@ -127,7 +135,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new(&["strip_accents"], &[Text], Text, |_, v| {
         let plain = |c: char| {
             let accents = || ACCENTS.chars().step_by(2).zip(ACCENTS.chars().skip(1).step_by(2));
-            if c.is_ascii() { c } else { accents().find(|(with, _)| *with == c).map_or(c, |(_, plain)| plain) }
+            if c.is_ascii() {
+                c
+            } else {
+                accents().find(|(with, _)| *with == c).map_or(c, |(_, plain)| plain)
+            }
         };
         Ok(v[0].text().chars().map(plain).collect::<String>().into())
     }),
@@ -184,7 +196,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
             other => crate::functions::format::shortest(other.double()).into(),
         })
     }),
-    Function::new(&["bit_count"], &[Integer], Integer, |_, v| Ok(Value::Integer(v[0].integer().count_ones().into()))),
+    Function::new(&["bit_count"], &[Integer], Integer, |_, v| {
+        Ok(Value::Integer(v[0].integer().count_ones().into()))
+    }),
 ];
 
 fn count(number: usize) -> Value<'static> {
@@ -221,7 +235,10 @@ mod tests {
     #[test]
     fn sizes_have_one_decimal() {
         let binary = |bytes| size(bytes, 1024.0, &["KiB", "MiB"]);
-        assert_eq!([binary(1), binary(1023), binary(1024), binary(1_234_567)].join(" "), "1 byte 1023 bytes 1.0 KiB 1.1 MiB");
+        assert_eq!(
+            [binary(1), binary(1023), binary(1024), binary(1_234_567)].join(" "),
+            "1 byte 1023 bytes 1.0 KiB 1.1 MiB"
+        );
     }
 
     #[test]

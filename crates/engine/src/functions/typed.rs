@@ -4,12 +4,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int64Array, StringArray, StructArray, TimestampMicrosecondArray, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Int64Array, StringArray, StructArray, TimestampMicrosecondArray,
+    new_null_array,
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Field, FieldRef, Fields, Float64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
-    TimestampMicrosecondType,
+    DataType, Field, FieldRef, Fields, Float64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
+    TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::common::{Result, ScalarValue, exec_err, plan_datafusion_err, plan_err};
 use datafusion::logical_expr::{
@@ -37,13 +38,17 @@ const ALL: &[Typed] = &[
         coerced: |types| match types {
             [kind] if kind.is_integer() || kind.is_null() => Ok(vec![DataType::Int64]),
             [DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _)] => Ok(vec![MICROS]),
-            _ => plan_err!("cannot call epoch_ms: its argument must be a timestamp, or a number of milliseconds"),
+            _ => plan_err!(
+                "cannot call epoch_ms: its argument must be a timestamp, or a number of milliseconds"
+            ),
         },
         result: |types, _| Ok(if types[0].is_integer() { MICROS } else { DataType::Int64 }),
         invoke: |arrays, _| match arrays[0].data_type() {
             DataType::Int64 => {
                 let millis = arrays[0].as_primitive::<Int64Type>();
-                Ok(Arc::new(millis.iter().map(|n| n?.checked_mul(1000)).collect::<TimestampMicrosecondArray>()))
+                Ok(Arc::new(
+                    millis.iter().map(|n| n?.checked_mul(1000)).collect::<TimestampMicrosecondArray>(),
+                ))
             }
             _ => {
                 let micros = arrays[0].as_primitive::<TimestampMicrosecondType>();
@@ -69,7 +74,8 @@ const ALL: &[Typed] = &[
                 return Ok(Arc::clone(&arrays[0]));
             }
             let seconds = arrays[0].as_primitive::<Float64Type>();
-            let micros: TimestampMicrosecondArray = seconds.iter().map(|n| Some((n? * 1e6).round() as i64)).collect();
+            let micros: TimestampMicrosecondArray =
+                seconds.iter().map(|n| Some((n? * 1e6).round() as i64)).collect();
             Ok(Arc::new(micros.with_data_type(result.clone())))
         },
     },
@@ -77,26 +83,39 @@ const ALL: &[Typed] = &[
         name: "length",
         aliases: &["len", "char_length", "character_length"],
         coerced: |types| match types {
-            [DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null] => Ok(vec![DataType::Utf8]),
+            [DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null] => {
+                Ok(vec![DataType::Utf8])
+            }
             [DataType::List(_) | DataType::Map(_, _)] => Ok(types.to_vec()),
-            [DataType::FixedSizeList(field, _) | DataType::LargeList(field)] => Ok(vec![DataType::List(Arc::clone(field))]),
-            [other] => plan_err!("cannot call length: its argument is {}; it must be text, a list or a map", types::name(other)),
+            [DataType::FixedSizeList(field, _) | DataType::LargeList(field)] => {
+                Ok(vec![DataType::List(Arc::clone(field))])
+            }
+            [other] => plan_err!(
+                "cannot call length: its argument is {}; it must be text, a list or a map",
+                types::name(other)
+            ),
             _ => plan_err!("cannot call length: it takes one argument; write length(x)"),
         },
         result: |_, _| Ok(DataType::Int64),
         invoke: |arrays, _| {
             let array = &arrays[0];
             let lengths: Int64Array = match array.data_type() {
-                DataType::Utf8 => {
-                    array.as_string::<i32>().iter().map(|text| i64::try_from(text?.chars().count()).ok()).collect()
-                }
+                DataType::Utf8 => array
+                    .as_string::<i32>()
+                    .iter()
+                    .map(|text| i64::try_from(text?.chars().count()).ok())
+                    .collect(),
                 DataType::Map(_, _) => {
                     let map = array.as_map();
-                    (0..map.len()).map(|row| map.is_valid(row).then(|| i64::from(map.value_length(row)))).collect()
+                    (0..map.len())
+                        .map(|row| map.is_valid(row).then(|| i64::from(map.value_length(row))))
+                        .collect()
                 }
                 _ => {
                     let list = array.as_list::<i32>();
-                    (0..list.len()).map(|row| list.is_valid(row).then(|| i64::from(list.value_length(row)))).collect()
+                    (0..list.len())
+                        .map(|row| list.is_valid(row).then(|| i64::from(list.value_length(row))))
+                        .collect()
                 }
             };
             Ok(Arc::new(lengths))
@@ -122,7 +141,9 @@ const ALL: &[Typed] = &[
         coerced: |types| {
             let kind = |kind: &DataType| match kind {
                 DataType::Date32 | DataType::Interval(_) => Some(kind.clone()),
-                DataType::Timestamp(_, zone) => Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone())),
+                DataType::Timestamp(_, zone) => {
+                    Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
+                }
                 kind if kind.is_string() || kind.is_null() => Some(MICROS),
                 _ => None,
             };
@@ -130,7 +151,9 @@ const ALL: &[Typed] = &[
             let rest: Option<Vec<DataType>> = types.iter().skip(1).map(kind).collect();
             match (types.first(), rest) {
                 (Some(DataType::Interval(_)), Some(rest)) => {
-                    let rest = rest.into_iter().map(|kind| if matches!(kind, DataType::Interval(_)) { interval.clone() } else { kind });
+                    let rest = rest.into_iter().map(|kind| {
+                        if matches!(kind, DataType::Interval(_)) { interval.clone() } else { kind }
+                    });
                     Ok([interval.clone()].into_iter().chain(rest).collect())
                 }
                 _ => plan_err!("cannot call time_bucket: write time_bucket(INTERVAL '1 hour', timestamp)"),
@@ -203,7 +226,11 @@ const ALL: &[Typed] = &[
 ];
 
 fn one(types: &[DataType]) -> Result<Vec<DataType>> {
-    if types.len() == 1 { Ok(types.to_vec()) } else { plan_err!("cannot call typeof: it takes one argument; write typeof(x)") }
+    if types.len() == 1 {
+        Ok(types.to_vec())
+    } else {
+        plan_err!("cannot call typeof: it takes one argument; write typeof(x)")
+    }
 }
 
 fn repeated(text: String, rows: usize) -> ArrayRef {
@@ -232,15 +259,19 @@ fn field_of<'a>(types: &'a [DataType], constants: &[Option<&ScalarValue>]) -> Re
 
 /// Returns the start of the bucket of each moment.
 fn buckets(arrays: &[ArrayRef], result: &DataType) -> Result<ArrayRef> {
-    let moments = cast(&cast(&arrays[1], &DataType::Timestamp(TimeUnit::Microsecond, zone(result)))?, &DataType::Int64)?;
+    let moments = cast(
+        &cast(&arrays[1], &DataType::Timestamp(TimeUnit::Microsecond, zone(result)))?,
+        &DataType::Int64,
+    )?;
     let moments = moments.as_primitive::<Int64Type>();
     let widths = arrays[0].as_primitive::<IntervalMonthDayNanoType>();
     let third = arrays.get(2);
     let shift = third.and_then(|array| array.as_primitive_opt::<IntervalMonthDayNanoType>());
     let origin = match third {
-        Some(array) if shift.is_none() => {
-            Some(cast(&cast(array, &DataType::Timestamp(TimeUnit::Microsecond, zone(array.data_type())))?, &DataType::Int64)?)
-        }
+        Some(array) if shift.is_none() => Some(cast(
+            &cast(array, &DataType::Timestamp(TimeUnit::Microsecond, zone(array.data_type())))?,
+            &DataType::Int64,
+        )?),
         _ => None,
     };
     let bucket = |row: usize| -> Option<Result<i64>> {
@@ -259,10 +290,15 @@ fn buckets(arrays: &[ArrayRef], result: &DataType) -> Result<ArrayRef> {
             let months = i64::from(width.months);
             let number = Moment::new(at - offset).months() - origin.months();
             let first = Moment { day: 1, time: 0, ..origin };
-            return first.plus_months(number.div_euclid(months) * months).micros().map(|micros| Ok(micros + offset));
+            return first
+                .plus_months(number.div_euclid(months) * months)
+                .micros()
+                .map(|micros| Ok(micros + offset));
         }
         if micros <= 0 || width.months != 0 {
-            return Some(exec_err!("cannot call time_bucket: the width must be positive, of months or of a time"));
+            return Some(exec_err!(
+                "cannot call time_bucket: the width must be positive, of months or of a time"
+            ));
         }
         // Monday, so that weeks begin on Mondays.
         let start = start.unwrap_or(days(2000, 1, 3) * DAY) + offset;
@@ -286,7 +322,11 @@ pub(super) fn all() -> Vec<ScalarUDF> {
     ALL.iter()
         .map(|typed| {
             let aliases = typed.aliases.iter().map(|alias| alias.to_string()).collect();
-            ScalarUDF::new_from_impl(OfTypes { typed, aliases, signature: Signature::user_defined(Volatility::Immutable) })
+            ScalarUDF::new_from_impl(OfTypes {
+                typed,
+                aliases,
+                signature: Signature::user_defined(Volatility::Immutable),
+            })
         })
         .collect()
 }

@@ -38,8 +38,10 @@ pub(super) fn name(kind: &DataType) -> String {
         }
         DataType::FixedSizeList(field, length) => format!("{}[{length}]", name(field.data_type())),
         DataType::Struct(fields) => {
-            let fields: Vec<String> =
-                fields.iter().map(|field| format!("{} {}", quoted(field.name()), name(field.data_type()))).collect();
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|field| format!("{} {}", quoted(field.name()), name(field.data_type())))
+                .collect();
             format!("STRUCT({})", fields.join(", "))
         }
         DataType::Map(entries, _) => match entries.data_type() {
@@ -69,7 +71,8 @@ mod tests {
 
     #[test]
     fn types_have_the_names_of_duckdb() {
-        let item = DataType::new_list(DataType::Struct(vec![Field::new("a b", DataType::Int32, true)].into()), true);
+        let item =
+            DataType::new_list(DataType::Struct(vec![Field::new("a b", DataType::Int32, true)].into()), true);
         assert_eq!(name(&item), "STRUCT(\"a b\" INTEGER)[]");
         assert_eq!(name(&DataType::Decimal128(10, 2)), "DECIMAL(10,2)");
     }

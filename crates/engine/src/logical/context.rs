@@ -20,6 +20,12 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::sql::dialect::Pellucid;
+use crate::sql::statements::Statement;
+use crate::tables::calls;
 
 use crate::types::names::TypeNames;
 use crate::types::zone;
@@ -37,6 +43,28 @@ impl<'a> Context<'a> {
         let config = state.config_options();
         let types = TypeNames::new(zone::of_session(config), config.sql_parser.map_string_types_to_utf8view);
         Self { state, types, tables: HashMap::new() }
+    }
+
+    /// Replaces calls of `read_csv` and the like by tables, and opens their files.
+    ///
+    /// # Errors
+    /// Returns an error if an argument is invalid, or the files cannot be read.
+    pub(crate) async fn open_files(&mut self, tree: &mut Tree) -> Result<()> {
+        for (name, call) in calls::replace(self.state, tree)? {
+            let table = call.open(self.state, &|name| self.sql_type(name)).await?;
+            let name = self.resolved(TableReference::bare(name));
+            self.tables.insert(name, provider_as_source(table));
+        }
+        Ok(())
+    }
+
+    /// Returns the type of a name such as `DECIMAL(10, 2)`.
+    fn sql_type(&self, name: &str) -> Option<DataType> {
+        let mut parser = Parser::new(&Pellucid).try_with_sql(name).ok()?;
+        parser.parse_data_type().ok().filter(|_| parser.peek_token().token == Token::EOF)?;
+        let cast: Statement = format!("SELECT CAST(NULL AS {name})").parse().ok()?;
+        let plan = self.plan(cast.tree().clone()).ok()?;
+        Some(plan.schema().field(0).data_type().clone())
     }
 
     /// Looks up the tables of a statement that are not known yet. The planner reports missing ones.

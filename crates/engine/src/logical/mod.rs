@@ -66,6 +66,7 @@ async fn resolved(
     syntax::apply(tree)?;
     let mut renamed = HashSet::new();
     loop {
+        context.open_files(tree).await?;
         context.resolve(tree).await?;
         let error = match context.plan(tree.clone()) {
             Ok(plan) => return Ok(plan),

@@ -20,6 +20,7 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, TableScan};
 
 use crate::plan::cut::Node;
 use crate::scan::text;
+use crate::tables::FilesTable;
 
 /// Size of the reads that fill the page cache.
 const READ_BYTES: usize = 1 << 20;
@@ -43,7 +44,8 @@ impl DecodedTables {
         plan.apply_with_subqueries(|node| {
             if let LogicalPlan::TableScan(scan) = node {
                 let provider = source_as_provider(&scan.source)?;
-                if provider.is::<ListingTable>() && self.get(scan).is_none() {
+                if (provider.is::<ListingTable>() || provider.is::<FilesTable>()) && self.get(scan).is_none()
+                {
                     scans.push(scan.clone());
                 }
             }

@@ -1,13 +1,11 @@
 //! Resolves the location of a table (a path, a folder, a pattern or a URL) to its files.
 //!
-//! It differs from DataFusion's own path handling in four ways:
+//! It differs from DataFusion's own path handling in three ways:
 //!
 //! - DataFusion treats every path that contains `*`, `?` or `[` as a pattern. Here, a path that
 //!   exists is taken literally.
 //! - DataFusion requires URLs to be percent-encoded and does not match patterns in them. Here,
 //!   `s3://bucket/a b/*.csv` is taken as written, as the stores' own tools do.
-//! - DataFusion never matches a pattern against the folders of a Hive-partitioned table
-//!   (`year=2020`). Here, a pattern may match them as long as it excludes none.
 //! - `*` does not match a `/`.
 
 use datafusion::common::{DataFusionError, Result};
@@ -112,58 +110,6 @@ fn remote(place: &str) -> Result<ListingTableUrl> {
     if literal == segments.len() { Ok(url) } else { url.with_glob(&segments[literal..].join("/")) }
 }
 
-/// Returns URLs that together name exactly the [matching files](matching_files) of `url`. `files`
-/// lists everything in its folder.
-///
-/// DataFusion's own matching lets `*` match a `/` and ignores partition folders. The URL is kept
-/// as it is if DataFusion finds the same files.
-///
-/// # Errors
-/// Returns an error if the pattern selects some partition folders, which DataFusion cannot express.
-pub(crate) fn choose(
-    place: &str,
-    url: &ListingTableUrl,
-    files: &[ObjectMeta],
-    extension: &str,
-) -> Result<Vec<ListingTableUrl>> {
-    if !url.is_collection() {
-        return Ok(vec![url.clone()]);
-    }
-    let matching = matching_files(url, files, extension)?;
-    let finds_them = |candidate: &ListingTableUrl| {
-        let found = |f: &&ObjectMeta| {
-            f.location.as_ref().ends_with(extension) && candidate.contains(&f.location, false)
-        };
-        files.iter().filter(found).count() == matching.len() && matching.iter().all(found)
-    };
-    if finds_them(url) {
-        return Ok(vec![url.clone()]);
-    }
-    let has_partitions =
-        |f: &&ObjectMeta| segments(url, &f.location).iter().map(|s| s.contains('=')).collect::<Vec<bool>>();
-    let partitions: Vec<Vec<bool>> = matching.iter().map(has_partitions).collect();
-    if !partitions.iter().flatten().any(|p| *p) {
-        return matching.iter().map(|f| file(url, &f.location)).collect();
-    }
-    if let Some((glob, first)) = url.get_glob().as_ref().zip(partitions.first()) {
-        let kept: Vec<&str> = glob
-            .as_str()
-            .split('/')
-            .zip(first)
-            .filter(|(_, partition)| !**partition)
-            .map(|(p, _)| p)
-            .collect();
-        let without = url.clone().with_glob(&kept.join("/"))?;
-        if finds_them(&without) {
-            return Ok(vec![without]);
-        }
-    }
-    Err(failed(format!(
-        "{place}: the pattern excludes files of some partition folders, or some files are hidden; name the \
-         whole folder and select its partitions with WHERE"
-    )))
-}
-
 /// Returns the path segments of a file below the folder of `url`; none for a file outside it.
 fn segments<'a>(url: &'a ListingTableUrl, location: &'a Path) -> Vec<&'a str> {
     url.strip_prefix(location).map(Iterator::collect).unwrap_or_default()
@@ -239,16 +185,32 @@ pub(crate) fn name(url: &ListingTableUrl, location: &Path) -> String {
     }
 }
 
-/// Returns the URL of one file in the store of `url`.
-fn file(url: &ListingTableUrl, location: &Path) -> Result<ListingTableUrl> {
-    let store = url.object_store();
-    let mut whole: Url = <ListingTableUrl as AsRef<Url>>::as_ref(url).clone();
-    whole
-        .path_segments_mut()
-        .map_err(|()| failed(format!("{}: the URL has no path; check it", store.as_str())))?
-        .clear()
-        .extend(location.as_ref().split('/'));
-    ListingTableUrl::try_new(whole, None)
+/// Returns the path of a file as the user would write it: it begins as `place` does, up to the pattern.
+pub(crate) fn shown(place: &str, url: &ListingTableUrl, location: &Path) -> String {
+    if is_remote(place) {
+        return name(url, location);
+    }
+    let Ok(path) = pellucid_storage::LocalStore::default().path(location) else {
+        return format!("/{location}");
+    };
+    let typed = place.strip_prefix("file://").unwrap_or(place);
+    if std::path::absolute(typed).is_ok_and(|absolute| absolute == path) {
+        return typed.to_string();
+    }
+    // The folder before the pattern, as it was typed.
+    let literal = if std::path::Path::new(typed).is_dir() {
+        typed
+    } else {
+        let before = &typed[..typed.find(PATTERN).unwrap_or(typed.len())];
+        before.rsplit_once('/').map_or("", |(folder, _)| &before[..folder.len() + 1])
+    };
+    let folder = std::path::absolute(if literal.is_empty() { "." } else { literal });
+    let below = folder.ok().and_then(|folder| Some(path.strip_prefix(folder).ok()?.display().to_string()));
+    match below {
+        Some(below) if literal.is_empty() || literal.ends_with('/') => format!("{literal}{below}"),
+        Some(below) => format!("{literal}/{below}"),
+        None => path.display().to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -309,21 +271,17 @@ mod tests {
 
     fn chosen(place: &str, files: &[&str], extension: &str) -> Result<Vec<String>> {
         let files: Vec<ObjectMeta> = files.iter().map(|f| meta(f)).collect();
-        let urls = choose(place, &parse(place)?, &files, extension)?;
-        let glob =
-            |u: &ListingTableUrl| u.get_glob().as_ref().map_or(String::new(), |g| format!(" {}", g.as_str()));
-        Ok(urls.iter().map(|u| format!("{}{}", u.prefix(), glob(u))).collect())
+        let matching = matching_files(&parse(place)?, &files, extension)?.into_iter();
+        Ok(matching.map(|file| file.location.to_string()).collect())
     }
 
     #[test]
-    fn pattern_over_all_partitions_drops_partition_segments() {
+    fn pattern_may_select_partitions() {
         let files = ["t/y=1/m=2/a.csv", "t/y=2/m=2/a.csv", "t/y=2/m=2/b.csv"];
-        let over = |place| chosen(place, &files, ".csv");
-        assert_eq!(over("s3://b/t/*/*/a.csv").unwrap(), ["t a.csv"]);
-        assert_eq!(over("s3://b/t/y=*/m=2/*.csv").unwrap(), ["t *.csv"]);
-        assert_eq!(over("s3://b/t/**/*.csv").unwrap(), ["t **/*.csv"]);
-        let some = over("s3://b/t/y=[1]/*/a.csv").unwrap_err().to_string();
-        assert!(some.contains("WHERE"), "{some}");
+        let over = |place| chosen(place, &files, ".csv").unwrap();
+        assert_eq!(over("s3://b/t/*/*/a.csv"), files[..2]);
+        assert_eq!(over("s3://b/t/**/*.csv"), files);
+        assert_eq!(over("s3://b/t/y=[1]/*/a.csv"), files[..1]);
     }
 
     #[test]
@@ -332,6 +290,5 @@ mod tests {
         assert_eq!(chosen("s3://b/t/*.csv", &files, ".csv").unwrap(), ["t/a.csv", "t/b.csv"]);
         assert_eq!(chosen("s3://b/t/*/*.csv", &files, ".csv").unwrap(), ["t/sub/c.csv"]);
         assert_eq!(chosen("s3://b/t/", &files, ".csv").unwrap(), ["t/a.csv", "t/b.csv", "t/sub/c.csv"]);
-        assert_eq!(chosen("s3://b/t/", &files[..3], ".csv").unwrap(), ["t"]);
     }
 }
