@@ -28,6 +28,7 @@ use crate::sql::statements::Statement;
 use crate::tables::calls;
 
 use crate::types::names::TypeNames;
+use crate::types::operators::Operators;
 use crate::types::zone;
 
 /// The tables and functions of one statement. Its tables are looked up once, so that the statement can be planned again
@@ -35,6 +36,7 @@ use crate::types::zone;
 pub(crate) struct Context<'a> {
     state: &'a SessionState,
     types: TypeNames,
+    planners: Vec<Arc<dyn ExprPlanner>>,
     tables: HashMap<ResolvedTableReference, Arc<dyn TableSource>>,
 }
 
@@ -42,7 +44,9 @@ impl<'a> Context<'a> {
     pub(crate) fn new(state: &'a SessionState) -> Self {
         let config = state.config_options();
         let types = TypeNames::new(zone::of_session(config), config.sql_parser.map_string_types_to_utf8view);
-        Self { state, types, tables: HashMap::new() }
+        let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(Operators)];
+        planners.extend(state.expr_planners().iter().cloned());
+        Self { state, types, planners, tables: HashMap::new() }
     }
 
     /// Replaces calls of `read_csv` and the like by tables, and opens their files.
@@ -141,7 +145,7 @@ impl ContextProvider for Context<'_> {
     }
 
     fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
-        self.state.expr_planners()
+        &self.planners
     }
 
     fn get_relation_planners(&self) -> &[Arc<dyn RelationPlanner>] {

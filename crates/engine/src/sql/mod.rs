@@ -7,5 +7,6 @@ mod operators;
 pub(crate) mod place;
 pub(crate) mod stack;
 pub(crate) mod statements;
+mod struct_types;
 pub(crate) mod tree;
 mod unsupported;

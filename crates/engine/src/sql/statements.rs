@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan
 use crate::EngineError;
 use crate::sql::dialect::Pellucid;
 use crate::sql::stack::with_large_stack;
-use crate::sql::{from_first, nesting, place, unsupported};
+use crate::sql::{from_first, nesting, place, struct_types, unsupported};
 
 /// Maximum number of nested parentheses, subqueries and the like.
 const MAX_PARENTHESES: usize = 50;
@@ -75,7 +75,7 @@ impl Statement {
             Some(token) => token.to_string().to_uppercase(),
         };
         let nested = nesting::check(tokens)?;
-        let mut parser = DFParserBuilder::new(from_first::with_select(tokens))
+        let mut parser = DFParserBuilder::new(struct_types::with_brackets(from_first::with_select(tokens)))
             .with_dialect(&Pellucid)
             .with_recursion_limit(MAX_PARENTHESES)
             .build()?;

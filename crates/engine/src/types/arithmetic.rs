@@ -98,7 +98,11 @@ impl ScalarUDFImpl for Checked {
         let result = match &args.args[..] {
             [operand] => {
                 let zero = ScalarValue::new_zero(&operand.data_type())?;
-                apply(self.op, &ColumnarValue::Scalar(zero), operand)?
+                apply(self.op, &ColumnarValue::Scalar(zero), operand).map_err(|error| {
+                    let message = error.strip_backtrace();
+                    let message = message.strip_prefix("Execution error: ").unwrap_or(&message);
+                    DataFusionError::Execution(message.replace("cannot compute 0 - ", "cannot compute - "))
+                })?
             }
             [left, right] => apply(self.op, left, right)?,
             _ => return Err(exec_datafusion_err!("operator {} has one or two operands", self.name())),

@@ -8,6 +8,7 @@
 pub(crate) mod arithmetic;
 pub(crate) mod cast;
 pub(crate) mod names;
+pub(crate) mod operators;
 pub(crate) mod places;
 pub(crate) mod rules;
 pub(crate) mod sum;

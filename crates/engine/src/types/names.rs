@@ -38,8 +38,8 @@ const COMMON: [&str; 17] = [
     "UUID",
 ];
 
-/// The type of whole numbers beyond BIGINT.
-pub(super) const HUGEINT: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
+/// The type of whole numbers beyond BIGINT: HUGEINT has up to 39 digits, one more than decimals of 128 bits.
+pub(super) const HUGEINT: DataType = DataType::Decimal256(39, 0);
 
 /// Plans the types that DataFusion's planner has no names for, or reads as something else than DuckDB.
 #[derive(Debug, Clone)]
@@ -285,6 +285,7 @@ pub(crate) fn name(data_type: &DataType) -> String {
         DataType::UInt16 => "USMALLINT".to_string(),
         DataType::UInt32 => "UINTEGER".to_string(),
         DataType::UInt64 => "UBIGINT".to_string(),
+        DataType::Decimal256(39, 0) => "HUGEINT".to_string(),
         DataType::Float16 | DataType::Float32 => "FLOAT".to_string(),
         DataType::Float64 => "DOUBLE".to_string(),
         DataType::Decimal32(p, s)
@@ -343,7 +344,7 @@ mod tests {
             ("INT1", "TINYINT"),
             ("INT8", "BIGINT"),
             ("uint8", "UTINYINT"),
-            ("HUGEINT", "DECIMAL(38,0)"),
+            ("INT128", "HUGEINT"),
             ("NUMERIC", "DECIMAL(18,3)"),
             ("DECIMAL(5)", "DECIMAL(5,0)"),
             ("timestamp_s", "TIMESTAMP_S"),

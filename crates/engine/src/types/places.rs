@@ -50,6 +50,9 @@ fn cause(message: &str) -> Option<Cause<'_>> {
         return Some(Cause::Function("abs"));
     }
     let (operation, _) = rest.split_once(": the result exceeds ")?;
+    if let Some(right) = operation.strip_prefix("- ") {
+        return Some(Cause::Operator { left: "", op: "-", right });
+    }
     let (left, rest) = operation.split_once(' ')?;
     let (op, right) = rest.split_once(' ')?;
     Some(Cause::Operator { left, op, right })
@@ -129,13 +132,13 @@ fn operator(expr: &Expr, left: &str, op: &str, right: &str) -> u8 {
         Expr::BinaryOp { left: a, op: operator, right: b } => {
             let same = match operator {
                 BinaryOperator::Plus => op == "+",
-                BinaryOperator::Minus => op == "-",
+                BinaryOperator::Minus => op == "-" && !left.is_empty(),
                 BinaryOperator::Multiply => op == "*",
                 _ => false,
             };
             u8::from(same) * (1 + u8::from(a.to_string() == left) + u8::from(b.to_string() == right))
         }
-        Expr::UnaryOp { op: UnaryOperator::Minus, .. } => u8::from(op == "-" && left == "0"),
+        Expr::UnaryOp { op: UnaryOperator::Minus, .. } => u8::from(op == "-" && left.is_empty()),
         _ => 0,
     }
 }

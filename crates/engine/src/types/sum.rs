@@ -10,28 +10,42 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, PrimitiveArray};
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type,
+    ArrowPrimitiveType, DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int64Type,
+    UInt64Type,
 };
+use datafusion::common::types::{NativeType, logical_boolean, logical_int64};
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err};
 use datafusion::functions_aggregate::sum::Sum as DataFusionSum;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_name};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator, Operator,
-    ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Coercion, Documentation, EmitTo, Expr, GroupsAccumulator,
+    Operator, ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs, TypeSignature, TypeSignatureClass,
 };
 
-use crate::types::names::{HUGEINT, name};
+use crate::types::names::name;
 
 /// Returns the function.
 pub(crate) fn function() -> AggregateUDF {
-    AggregateUDF::new_from_impl(Sum { inner: DataFusionSum::new() })
+    let inner = DataFusionSum::new();
+    let mut signature = inner.signature().clone();
+    if let TypeSignature::OneOf(variants) = &mut signature.type_signature {
+        // Counts the rows that are true.
+        let count = Coercion::new_implicit(
+            TypeSignatureClass::Native(logical_int64()),
+            vec![TypeSignatureClass::Native(logical_boolean())],
+            NativeType::Int64,
+        );
+        variants.push(TypeSignature::Coercible(vec![count]));
+    }
+    AggregateUDF::new_from_impl(Sum { inner, signature })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Sum {
     inner: DataFusionSum,
+    signature: Signature,
 }
 
 /// Returns true for totals that are added up here.
@@ -45,7 +59,7 @@ impl AggregateUDFImpl for Sum {
     }
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        &self.signature
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
@@ -126,11 +140,18 @@ impl AggregateUDFImpl for Sum {
     }
 }
 
-/// Returns the type of partial sums.
+/// The largest number of 38 digits.
+const MAX_DECIMAL: u128 = 10_u128.pow(DECIMAL128_MAX_PRECISION as u32) - 1;
+
+/// Returns the type of partial sums, whose values may have a digit more.
 fn state_type(total: &DataType) -> DataType {
+    DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale(total))
+}
+
+fn scale(total: &DataType) -> i8 {
     match total {
-        DataType::Decimal128(..) => total.clone(),
-        _ => HUGEINT,
+        DataType::Decimal128(_, scale) => *scale,
+        _ => 0,
     }
 }
 
@@ -180,7 +201,10 @@ fn finished(sum: Option<i128>, overflowed: bool, total: &DataType) -> Result<Sca
         DataType::UInt64 => {
             ScalarValue::UInt64(sum.map(|sum| u64::try_from(sum).map_err(|_| fits(sum))).transpose()?)
         }
-        DataType::Decimal128(precision, scale) => ScalarValue::Decimal128(sum, *precision, *scale),
+        DataType::Decimal128(precision, scale) => match sum {
+            Some(sum) if sum.unsigned_abs() > MAX_DECIMAL => return Err(beyond(None, total)),
+            sum => ScalarValue::Decimal128(sum, *precision, *scale),
+        },
         other => return Err(exec_datafusion_err!("cannot add up values of type {}", name(other))),
     })
 }
@@ -227,8 +251,11 @@ impl Accumulator for Exact {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        if self.overflowed {
+            return Err(beyond(None, &self.total));
+        }
         let sum = (self.count > 0).then_some(self.sum);
-        Ok(vec![finished(sum, self.overflowed, &state_type(&self.total))?])
+        Ok(vec![ScalarValue::Decimal128(sum, DECIMAL128_MAX_PRECISION, scale(&self.total))])
     }
 
     fn size(&self) -> usize {
@@ -365,6 +392,7 @@ impl GroupsAccumulator for ExactGroups {
         match &self.total {
             DataType::Int64 => narrowed::<Int64Type>(&sums, nulls, &self.total),
             DataType::UInt64 => narrowed::<UInt64Type>(&sums, nulls, &self.total),
+            _ if sums.iter().any(|sum| sum.unsigned_abs() > MAX_DECIMAL) => Err(beyond(None, &self.total)),
             decimal => Ok(Arc::new(Decimal128Array::new(sums.into(), nulls).with_data_type(decimal.clone()))),
         }
     }

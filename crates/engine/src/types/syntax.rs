@@ -5,6 +5,9 @@
 //! | `t AT TIME ZONE z` | `timezone(z, t)` |
 //! | `a // b` | `a / b`, which is a whole number for whole numbers |
 //! | `9223372036854775808` | `CAST('9223372036854775808' AS HUGEINT)` |
+//! | `2.5::INT`, of a decimal and not of a float | `CAST('2.5' AS INT)` |
+//! | `INTERVAL '1 day 04:05'` | `CAST('1 day 04:05' AS INTERVAL)` |
+//! | `INTERVAL (n) DAY` | `(n) * INTERVAL '1 DAY'` |
 //! | `SET TimeZone = europe/berlin` | the zone's own name, or an error |
 
 use std::ops::ControlFlow;
@@ -13,9 +16,10 @@ use datafusion::common::{DataFusionError, Diagnostic, Result, Span as Diagnostic
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, Set, Spanned, Statement, UnaryOperator, Value, ValueWithSpan,
-    VisitorMut,
+    FunctionArguments, Ident, Interval, ObjectName, Set, Spanned, Statement, UnaryOperator, Value,
+    ValueWithSpan, VisitorMut,
 };
+use datafusion::sql::sqlparser::tokenizer::Span;
 
 use crate::sql::tree;
 use crate::types::zone;
@@ -86,6 +90,14 @@ impl VisitorMut for Replace {
                     }
                 }
             }
+            Expr::Cast { expr: operand, data_type, .. }
+                if !matches!(data_type, DataType::Boolean | DataType::Bool) =>
+            {
+                if let Some((digits, span)) = decimal(operand) {
+                    **operand = Expr::Value(Value::SingleQuotedString(digits).with_span(span));
+                }
+            }
+            Expr::Interval(interval) => self.interval(interval).into_iter().for_each(|new| *expr = new),
             Expr::BinaryOp { op: op @ BinaryOperator::DuckIntegerDivide, .. } => *op = BinaryOperator::Divide,
             Expr::AtTimeZone { timestamp, time_zone } => {
                 let arguments = [time_zone.as_ref(), timestamp.as_ref()].map(Clone::clone);
@@ -94,6 +106,39 @@ impl VisitorMut for Replace {
             _ => {}
         }
         ControlFlow::Continue(())
+    }
+}
+
+impl Replace {
+    /// Returns what an interval is replaced by; `None` if DataFusion's planner reads it as DuckDB does.
+    fn interval(&self, interval: &Interval) -> Option<Expr> {
+        match (interval.value.as_ref(), &interval.leading_field) {
+            (Expr::Value(text), None) if matches!(text.value, Value::SingleQuotedString(_)) => {
+                let data_type = DataType::Interval { fields: None, precision: None };
+                Some(cast_to(text.clone(), data_type))
+            }
+            (Expr::Value(_) | Expr::UnaryOp { .. }, _) | (_, None) => None,
+            (number, Some(unit)) => {
+                let text = Value::SingleQuotedString(format!("1 {unit}")).with_empty_span();
+                let one = cast_to(text, DataType::Interval { fields: None, precision: None });
+                let number = Box::new(number.clone());
+                Some(Expr::BinaryOp { left: number, op: BinaryOperator::Multiply, right: Box::new(one) })
+            }
+        }
+    }
+}
+
+/// Returns the digits of a number with a point and without an exponent, which is a decimal in DuckDB.
+fn decimal(expr: &Expr) -> Option<(String, Span)> {
+    match expr {
+        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), span }) => {
+            (digits.contains('.') && !digits.contains(['e', 'E'])).then(|| (digits.clone(), *span))
+        }
+        Expr::Nested(inner) => decimal(inner),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => decimal(expr)
+            .filter(|(digits, _)| !digits.starts_with('-'))
+            .map(|(digits, span)| (format!("-{digits}"), span)),
+        _ => None,
     }
 }
 
@@ -148,11 +193,15 @@ mod tests {
         for (sql, expected) in [
             ("SELECT t AT TIME ZONE 'UTC'", "SELECT timezone('UTC', t)"),
             ("SELECT a // b", "SELECT a / b"),
+            ("SELECT (-2.50)::VARCHAR", "SELECT '-2.50'::VARCHAR"),
+            ("SELECT INTERVAL '1 day 04:05'", "SELECT CAST('1 day 04:05' AS INTERVAL)"),
+            ("SELECT INTERVAL (n + 1) DAY", "SELECT (n + 1) * CAST('1 DAY' AS INTERVAL)"),
+            ("SELECT INTERVAL 5 DAY", "SELECT INTERVAL 5 DAY"),
             ("SELECT 9223372036854775807", "SELECT 9223372036854775807"),
             ("SELECT 9223372036854775808", "SELECT CAST('9223372036854775808' AS HUGEINT)"),
             ("SELECT -9223372036854775808", "SELECT CAST('-9223372036854775808' AS BIGINT)"),
             ("SELECT -9223372036854775809", "SELECT CAST('-9223372036854775809' AS HUGEINT)"),
-            ("SET TimeZone = 'europe/berlin'", "SET TimeZone = 'Europe/Berlin'"),
+            ("SET TimeZone = 'europe/berlin'", "SET TIMEZONE = 'Europe/Berlin'"),
         ] {
             assert_eq!(replaced(sql).unwrap(), expected);
         }

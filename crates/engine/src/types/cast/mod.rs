@@ -78,6 +78,8 @@ fn differs(from: &DataType, to: &DataType) -> bool {
                 )
                 || matches!(from, List(_) | Struct(_) | Map(..))
         }
+        (Decimal128(..), DataType::Boolean)
+        | (DataType::Boolean, Decimal128(..) | DataType::Decimal256(..)) => true,
         (from, to) if from.is_floating() || matches!(from, Decimal128(..)) => to.is_integer(),
         (Timestamp(_, Some(zone)), Timestamp(_, None) | Date32 | Time32(_) | Time64(_)) => !is_utc(zone),
         (Timestamp(_, None) | Date32, Timestamp(_, Some(zone))) => !is_utc(zone),
@@ -218,6 +220,11 @@ fn convert(array: &ArrayRef, to: &DataType, how: &How) -> Result<ArrayRef> {
     match (from, to) {
         (from, to) if is_text(from) => from_text(&texts(array)?, to, how),
         (_, to) if is_text(to) => arrow(&text::shown(array)?, to, how),
+        // Through a type that Arrow converts to and from both.
+        (DataType::Decimal128(..), DataType::Boolean) => {
+            arrow(&arrow(array, &DataType::Float64, how)?, to, how)
+        }
+        (DataType::Boolean, _) => arrow(&arrow(array, &DataType::Int8, how)?, to, how),
         (from, to) if to.is_integer() && !from.is_nested() => number::rounded(array, to, how),
         (DataType::Timestamp(_, Some(zone)), to) => {
             let local = crate::types::zone::local(array, zone, &time::LOCAL)?;

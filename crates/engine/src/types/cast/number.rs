@@ -6,8 +6,8 @@ use datafusion::arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanBuilder, PrimitiveBuilder, StringViewArray,
 };
 use datafusion::arrow::datatypes::{
-    DataType, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
-    UInt16Type, UInt32Type, UInt64Type,
+    DataType, Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type, i256,
 };
 use datafusion::common::Result;
 
@@ -49,9 +49,10 @@ pub(super) fn parsed(texts: &StringViewArray, to: &DataType, how: &How) -> Resul
         DataType::Float64 => {
             parse::<Float64Type>(texts, to, how, "it is not a number", |text| digits(text)?.parse().ok())
         }
-        // Wider than its 38 digits, as in DuckDB.
         to if *to == HUGEINT => {
-            parse::<Decimal128Type>(texts, to, how, "it is not a whole number of this type", whole)
+            parse::<Decimal256Type>(texts, to, how, "it is not a whole number of this type", |text| {
+                whole(text).map(i256::from_i128)
+            })
         }
         DataType::Decimal128(precision, scale) => {
             let limit = 10_i128.checked_pow(u32::from(*precision)).unwrap_or(i128::MAX);
