@@ -175,7 +175,7 @@ KNOWN = [
     ("SELECT o['a'] AS a, count(*) AS n FROM (SELECT {'a': k} AS o FROM v) x GROUP BY 1 ORDER BY 1 LIMIT 1", [[0, 1]]),
     ('SELECT "K" FROM (SELECT 1 AS "K") x', [[1]]),
     ("SELECT 'it''s', E'a\\tb'", [["it's", "a\tb"]]),
-    ("SELECT DATE '2024-02-29' + INTERVAL '1 year'", [["2025-02-28"]]),
+    ("SELECT DATE '2024-02-29' + INTERVAL '1 year'", [["2025-02-28T00:00:00"]]),
 ]
 
 # One process each: statements that affect later ones.

@@ -138,7 +138,9 @@ fn operator(expr: &Expr, left: &str, op: &str, right: &str) -> u8 {
             };
             u8::from(same) * (1 + u8::from(a.to_string() == left) + u8::from(b.to_string() == right))
         }
-        Expr::UnaryOp { op: UnaryOperator::Minus, .. } => u8::from(op == "-" && left.is_empty()),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } if op == "-" && left.is_empty() => {
+            1 + u8::from(expr.to_string().trim_matches(['(', ')']) == right)
+        }
         _ => 0,
     }
 }

@@ -136,17 +136,19 @@ fn scaled(text: &str, scale: i32) -> Option<i128> {
     if whole.len() + fraction.len() == 0 {
         return None;
     }
-    // Digits that 128 bits cannot hold are dropped, and counted if they are before the point.
+    // Digits of the fraction that 128 bits cannot hold are dropped.
     let (mut value, mut shift) = (0_i128, exponent.checked_add(scale)?);
     for (part, places) in [(whole, 0), (fraction, -1)] {
         for digit in part.bytes() {
             let digit = i128::from(digit.checked_sub(b'0').filter(|digit| *digit < 10)?);
-            match value.checked_mul(10).and_then(|value| value.checked_add(digit)) {
+            // Negative, since the least number has no positive counterpart.
+            match value.checked_mul(10).and_then(|value| value.checked_sub(digit)) {
                 Some(next) => {
                     value = next;
                     shift = shift.checked_add(places)?;
                 }
-                None => shift = shift.checked_add(places + 1)?,
+                None if places == 0 => return None,
+                None => {}
             }
         }
     }
@@ -157,7 +159,7 @@ fn scaled(text: &str, scale: i32) -> Option<i128> {
     } else {
         rescaled(value, shift.unsigned_abs())
     };
-    Some(if negative { -magnitude } else { magnitude })
+    if negative { Some(magnitude) } else { magnitude.checked_neg() }
 }
 
 /// Divides by a power of ten, and rounds half away from zero.
@@ -251,6 +253,9 @@ mod tests {
             ("1e400", None),
             ("1,000", None),
             ("170141183460469231731687303715884105727", Some(i128::MAX)),
+            ("170141183460469231731687303715884105728", None),
+            ("-170141183460469231731687303715884105728", Some(i128::MIN)),
+            ("-170141183460469231731687303715884105729", None),
         ] {
             assert_eq!(whole(text), expected, "{text}");
         }
