@@ -134,7 +134,8 @@ fn start() -> ExitCode {
 /// first.
 fn parse() -> Arguments {
     let command = Arguments::command().color(color(std::env::args_os().skip(1)));
-    let parsed = Arguments::from_arg_matches(&command.get_matches());
+    let arguments = std::env::args_os().map(sql::comment_as_value);
+    let parsed = Arguments::from_arg_matches(&command.get_matches_from(arguments));
     parsed.unwrap_or_else(|error| error.format(&mut Arguments::command()).exit())
 }
 

@@ -13,7 +13,7 @@
 //! # Ok::<(), pellucid_engine::EngineError>(())
 //! ```
 //!
-//! A statement goes through the folders in this order: [`sql`] (its text), [`logical`] (its names), [`tables`]
+//! A statement goes through the folders in this order: [`sql`] (its text), [`statements`] (other than queries), [`logical`] (its names), [`tables`]
 //! (the files that it names), [`plan`] (its stages), [`scan`] (the bytes that they read), [`execute`]. [`stores`] counts the
 //! requests of all of them; [`query`] calls them one after the other.
 //!
@@ -30,6 +30,7 @@ mod query;
 mod scan;
 mod session;
 mod sql;
+mod statements;
 mod stores;
 mod tables;
 mod types;

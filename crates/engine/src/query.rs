@@ -15,7 +15,7 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionState;
-use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::logical_expr::LogicalPlan;
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use pellucid_runtime::{Job, Progress};
@@ -35,6 +35,7 @@ use crate::scan::parquet::{self, Metadata, ParquetScan};
 use crate::session::Session;
 use crate::sql::stack::{cannot_start, thread_builder, with_large_stack};
 use crate::sql::statements::Statement;
+use crate::statements::{self, Begun};
 use crate::stores::{JobIo, JobStores, in_store, with_planning_job};
 use crate::tables::input;
 use crate::tables::paths;
@@ -175,7 +176,8 @@ fn load(session: &Session, statement: &Statement) -> Result<(), EngineError> {
         query => Some(query),
     };
     session.tokio.block_on(async {
-        let planned = logical::plan(&state, statement).await;
+        let Ok(statement) = statements::expanded(session, statement).await else { return Ok(()) };
+        let planned = logical::plan(&state, &statement).await;
         let Some(logical) = planned.ok().and_then(|(logical, _)| query(logical)) else {
             return Ok(());
         };
@@ -195,8 +197,6 @@ enum StatementKind {
     Explain,
     /// Runs the stages and returns them with their measurements.
     ExplainAnalyze,
-    /// Stores the rows as a table in memory.
-    CreateTable(Box<datafusion::logical_expr::CreateMemoryTable>),
 }
 
 /// A planned statement.
@@ -221,6 +221,7 @@ impl Running {
     fn run(&self, statement: &Statement, recorder: &Recorder) -> Result<QueryResult, EngineError> {
         let outcome = self.steps(statement).map_err(|error| logical::name_value(statement, error));
         if let Err(error) = &outcome {
+            self.session.statements.fail();
             // A no-op if the job itself has failed.
             self.job.fail(error.to_string().into());
         }
@@ -255,7 +256,15 @@ impl Running {
 
     /// Plans and runs the statement. The last part of the result is set for `EXPLAIN` only.
     fn steps(&self, statement: &Statement) -> Result<Steps, EngineError> {
-        let planning = with_planning_job(Arc::clone(&self.io), self.plan(statement));
+        let beginning = with_planning_job(Arc::clone(&self.io), statements::begin(&self.session, statement));
+        let (statement, finish) = match self.session.tokio.block_on(beginning)? {
+            Begun::Run(statement, finish) => (statement, finish),
+            Begun::Done((schema, batches)) => {
+                self.job.succeed();
+                return Ok((schema, batches, None));
+            }
+        };
+        let planning = with_planning_job(Arc::clone(&self.io), self.plan(&statement));
         let planned = self.session.tokio.block_on(planning)?;
         if self.job.is_cancelled() {
             return Err(EngineError::Cancelled);
@@ -267,16 +276,17 @@ impl Running {
             StatementKind::Explain | StatementKind::ExplainAnalyze => {
                 Some(self.describe(&stages, &planned.metadata, &context)?)
             }
-            StatementKind::Query | StatementKind::CreateTable(_) => None,
+            StatementKind::Query => None,
         };
         if matches!(planned.kind, StatementKind::Explain) {
             self.job.succeed();
             return Ok((schema, Vec::new(), described.map(|stages| Explained { stages, ran: Vec::new() })));
         }
         let (batches, ran) = self.execute(stages, planned.metadata, context)?;
-        if let StatementKind::CreateTable(table) = planned.kind {
-            self.create_table(*table, &schema, batches)?;
-            return Ok((Arc::new(Schema::empty()), Vec::new(), None));
+        if let Some(finish) = finish {
+            let (schema, batches) =
+                self.session.tokio.block_on(finish.apply(&self.session, (schema, batches)))?;
+            return Ok((schema, batches, None));
         }
         let (schema, batches) = labelled(schema, batches, &planned.labels)?;
         Ok((schema, batches, described.map(|stages| Explained { stages, ran })))
@@ -325,11 +335,6 @@ impl Running {
         let (logical, kind) = match logical {
             LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), StatementKind::Explain),
             LogicalPlan::Analyze(a) => ((*a.input).clone(), StatementKind::ExplainAnalyze),
-            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(c))
-                if !matches!(*c.input, LogicalPlan::EmptyRelation(_)) =>
-            {
-                ((*c.input).clone(), StatementKind::CreateTable(Box::new(c)))
-            }
             LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
                 let frame = context.execute_logical_plan(logical).await?;
                 (frame.into_parts().1, StatementKind::Query)
@@ -419,23 +424,6 @@ impl Running {
             Ok(explain::stage(plan, index, &ready))
         };
         (0..plan.stages.len()).map(describe).collect::<Result<_, DataFusionError>>().map_err(Into::into)
-    }
-
-    /// Stores rows as a table (`CREATE TABLE … AS SELECT`).
-    fn create_table(
-        &self,
-        mut table: datafusion::logical_expr::CreateMemoryTable,
-        schema: &SchemaRef,
-        batches: Vec<RecordBatch>,
-    ) -> Result<(), EngineError> {
-        let rows = datafusion::datasource::MemTable::try_new(Arc::clone(schema), vec![batches])?;
-        let source = datafusion::datasource::provider_as_source(Arc::new(rows));
-        let scan = datafusion::logical_expr::LogicalPlanBuilder::scan(table.name.clone(), source, None)?;
-        // DataFusion handles constraints, OR REPLACE and IF NOT EXISTS.
-        table.input = Arc::new(scan.build()?);
-        let plan = LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table));
-        self.session.tokio.block_on(self.session.context.execute_logical_plan(plan))?;
-        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use pellucid_runtime::Runtime;
 
 use crate::sql::stack::STACK_BYTES;
+use crate::statements::State;
 use crate::stores::Stores;
 use crate::tables::input::DecodedTables;
 use crate::tables::options::FileOptions;
@@ -29,6 +30,8 @@ pub(crate) struct Session {
     pub stores: Arc<Stores>,
     /// Tables in memory for [`Input::MemoryDecoded`].
     pub decoded: DecodedTables,
+    /// Variables, macros and the like of earlier statements.
+    pub statements: State,
     /// Executor for planning and for the clients of remote stores.
     pub tokio: tokio::runtime::Runtime,
 }
@@ -64,7 +67,9 @@ impl Session {
             .map_err(failed)?;
         let stores = Arc::new(Stores::default());
         let context = context(&options, &stores).map_err(EngineError::from)?;
-        Ok(Self { options, runtime, context, stores, decoded: DecodedTables::default(), tokio })
+        let statements = State::default();
+        statements.register(&context)?;
+        Ok(Self { options, runtime, context, stores, decoded: DecodedTables::default(), statements, tokio })
     }
 
     /// Returns labels for the trace: settings that make times differ from those of the bare machine.
@@ -103,7 +108,10 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         .with_object_store_registry(Arc::clone(stores) as Arc<dyn ObjectStoreRegistry>)
         .build_arc()?;
     let partitions = options.partitions.unwrap_or(options.cores.max(1) * PARTITIONS_PER_CORE);
-    let mut config = SessionConfig::new().with_target_partitions(partitions).with_information_schema(true);
+    let mut config = SessionConfig::new()
+        .with_target_partitions(partitions)
+        .with_information_schema(true)
+        .with_default_catalog_and_schema("memory", "main");
     let o = config.options_mut();
     // A multitask may decode only the bytes that were read for it.
     o.execution.enable_file_stream_work_stealing = false;

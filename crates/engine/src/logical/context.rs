@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::TableFunctionArgs;
 use datafusion::catalog::cte_worktable::CteWorkTable;
 use datafusion::common::config::ConfigOptions;
@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
+use datafusion::sql::sqlparser::ast::ColumnDef;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -97,6 +98,15 @@ impl<'a> Context<'a> {
     pub(crate) fn plan(&self, tree: Tree) -> Result<LogicalPlan> {
         let options = ParserOptions::from(&self.options().sql_parser);
         SqlToRel::new_with_options(self, options).statement_to_plan(tree)
+    }
+
+    /// Returns the schema of declared columns.
+    ///
+    /// # Errors
+    /// Returns an error for an unknown type.
+    pub(crate) fn schema(&self, columns: Vec<ColumnDef>) -> Result<Schema> {
+        let options = ParserOptions::from(&self.options().sql_parser);
+        SqlToRel::new_with_options(self, options).build_schema(columns)
     }
 
     pub(crate) fn state(&self) -> &SessionState {

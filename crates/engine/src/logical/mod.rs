@@ -8,10 +8,12 @@ mod names;
 
 use std::collections::HashSet;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::sql::parser::Statement as Tree;
+use datafusion::sql::sqlparser::ast::ColumnDef;
 
 use crate::EngineError;
 use crate::functions;
@@ -90,6 +92,18 @@ async fn resolved(
             return Err(error);
         }
     }
+}
+
+/// Returns the types of columns as declared.
+///
+/// # Errors
+/// Returns an error for an unknown type.
+pub(crate) fn column_types(
+    state: &SessionState,
+    columns: &[ColumnDef],
+) -> Result<Vec<DataType>, DataFusionError> {
+    let schema = Context::new(state).schema(columns.to_vec())?;
+    Ok(schema.fields().iter().map(|field| field.data_type().clone()).collect())
 }
 
 /// Refuses a query without columns (`SELECT FROM t`), which has nothing to show.

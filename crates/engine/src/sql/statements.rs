@@ -14,6 +14,7 @@ use crate::EngineError;
 use crate::sql::dialect::Pellucid;
 use crate::sql::stack::with_large_stack;
 use crate::sql::{from_first, nesting, place, struct_types, unsupported};
+use crate::statements::{Own, literal, placeholders, substitute, syntax};
 
 /// Maximum number of nested parentheses, subqueries and the like.
 const MAX_PARENTHESES: usize = 50;
@@ -22,14 +23,18 @@ const MAX_PARENTHESES: usize = 50;
 const SHALLOW: usize = 500;
 
 /// A statement that was parsed. It may be dropped on any thread.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Statement {
     sql: String,
     /// The text that it is part of, for places in messages.
     text: Arc<str>,
     /// Its first word in upper case, or `(`.
     keyword: String,
+    /// Place of the first word.
+    span: Span,
     tree: Tree,
+    /// Parts that the tree cannot hold.
+    own: Option<Own>,
     /// True if an ordinary stack may not suffice to drop the tree.
     deep: bool,
 }
@@ -69,19 +74,21 @@ impl Statement {
         text: &Arc<str>,
         tokens: &[TokenWithSpan],
     ) -> Result<Option<Self>, DataFusionError> {
-        let first = tokens.iter().map(|t| &t.token).find(|token| !matches!(token, Token::Whitespace(_)));
-        let keyword = match first {
-            None | Some(Token::SemiColon | Token::EOF) => return Ok(None),
-            Some(token) => token.to_string().to_uppercase(),
+        let first = tokens.iter().find(|token| !matches!(token.token, Token::Whitespace(_)));
+        let (keyword, span) = match first {
+            None => return Ok(None),
+            Some(first) if matches!(first.token, Token::SemiColon | Token::EOF) => return Ok(None),
+            Some(first) => (first.token.to_string().to_uppercase(), first.span),
         };
         let nested = nesting::check(tokens)?;
-        let mut parser = DFParserBuilder::new(struct_types::with_brackets(from_first::with_select(tokens)))
+        let (tokens, own) = syntax::rewritten(tokens)?;
+        let mut parser = DFParserBuilder::new(struct_types::with_brackets(from_first::with_select(&tokens)))
             .with_dialect(&Pellucid)
             .with_recursion_limit(MAX_PARENTHESES)
             .build()?;
         let Some(tree) = parser.parse_statements()?.pop_front() else { return Ok(None) };
         unsupported::check(&tree)?;
-        Ok(Some(Self { sql, text: Arc::clone(text), keyword, tree, deep: nested > SHALLOW }))
+        Ok(Some(Self { sql, text: Arc::clone(text), keyword, span, tree, own, deep: nested > SHALLOW }))
     }
 
     /// Returns the text, without the semicolon.
@@ -126,6 +133,59 @@ impl Statement {
 
     pub(crate) fn tree(&self) -> &Tree {
         &self.tree
+    }
+
+    /// Returns the statement with another tree and nothing else to do.
+    pub(crate) fn with_tree(&self, tree: Tree) -> Self {
+        Self {
+            sql: self.sql.clone(),
+            text: Arc::clone(&self.text),
+            keyword: self.keyword.clone(),
+            span: self.span,
+            tree,
+            own: self.own.clone(),
+            deep: self.deep,
+        }
+    }
+
+    pub(crate) fn own(&self) -> Option<&Own> {
+        self.own.as_ref()
+    }
+
+    pub(crate) fn set_own(&mut self, own: Option<Own>) {
+        self.own = own;
+    }
+
+    /// Returns the place of the first word.
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Returns an error with a place of the statement.
+    pub(crate) fn refuse(&self, span: Span, message: &str) -> EngineError {
+        EngineError::Usage(place::mark(&self.text, span, message))
+    }
+
+    /// Returns the line on which the statement starts.
+    pub fn line(&self) -> u64 {
+        self.span.start.line
+    }
+
+    /// Returns the names of the parameters that [`Statement::bind`] can set: `1` for `$1` and the first `?`.
+    pub fn parameters(&self) -> Vec<String> {
+        if self.keyword == "PREPARE" {
+            return Vec::new();
+        }
+        placeholders(&self.tree).iter().map(|name| name.trim_start_matches('$').to_string()).collect()
+    }
+
+    /// Sets parameters. A value is a number, `true`, `false`, `null`, or a text, which may have single quotes.
+    pub fn bind(&mut self, values: &[(String, String)]) {
+        if self.keyword != "PREPARE" {
+            let value =
+                |(name, text): &(String, String)| (format!("${}", name.to_lowercase()), literal(text));
+            substitute(&mut self.tree, &values.iter().map(value).collect());
+        }
     }
 }
 
