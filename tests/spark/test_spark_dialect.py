@@ -94,6 +94,10 @@ def test_shared_statements_run_as_written(text):
         ("SELECT column1 FROM (VALUES (1, 2))", "(column1, column2)"),
         ("SELECT id::VARCHAR FROM t", "CAST(id AS STRING)"),
         ("CREATE VIEW v AS SELECT 1 AS a", "CREATE TEMPORARY VIEW v"),
+        ("SELECT d + INTERVAL '1' MONTH FROM t", "CAST(d AS TIMESTAMP_NTZ) + INTERVAL '1' MONTH"),
+        ("SELECT f::INT FROM t", "CAST(RINT(f) AS INT)"),
+        ("SELECT m::BIGINT FROM t", "CAST(ROUND(m, 0) AS BIGINT)"),
+        ("SELECT 2.5::INT, 1.005::DECIMAL(9, 2)", "CAST(ROUND(CAST('2.5' AS DECIMAL(2, 1)), 0) AS INT), CAST(1.01 AS DECIMAL(9, 2))"),
     ],
 )
 def test_statements_with_another_meaning_are_translated(text, expected):
@@ -114,6 +118,8 @@ def test_statements_with_another_meaning_are_translated(text, expected):
         ("SELECT unnest([1]) FROM t", "was not checked to give the same results"),
         ("SELECT t.id FROM t ASOF JOIN t u ON t.d >= u.d", "Spark has no ASOF JOIN"),
         ("SELECT t.id FROM t POSITIONAL JOIN t u", "Spark has no POSITIONAL JOIN"),
+        ("SELECT CAST('1e3' AS INT)", "Spark reads only digits as a whole number"),
+        ("SELECT t.d AT TIME ZONE 'UTC' FROM t", "was not checked"),
         ("INSERT INTO t SELECT * FROM t", "cannot run INSERT on Spark"),
         ("COPY t TO 'x.parquet'", "use -o FILE for the rows"),
     ],

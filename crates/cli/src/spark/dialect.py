@@ -11,7 +11,7 @@ A statement that has the same meaning in Spark runs unchanged.
 import logging
 import math
 import re
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 import sqlglot
 from sqlglot import exp
@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError, UnsupportedError
 import functions
 from calls import PARSED, Call, Plain, call, constant, named, truncated_quotient, written
 from functions import AGGREGATES, FUNCTIONS, SCALARS
-from kinds import BIGINT, MAX_DIGITS, NULL, NUMBERS, OF_FLOAT, Kinds, as_decimal, common, of_spark
+from kinds import BIGINT, MAX_DIGITS, NULL, NUMBERS, OF_FLOAT, TIMESTAMP, Kinds, as_decimal, common, of_spark
 from refused import Refused
 
 # sqlglot also raises an error for everything that it logs.
@@ -35,7 +35,8 @@ SUPPORTED = set(
     "Intersect Except Join Add Sub Mul Div Mod Neg BitwiseAnd BitwiseOr BitwiseXor BitwiseLeftShift BitwiseRightShift DPipe "
     "Anonymous IgnoreNulls Rollup Cube GroupingSets Array Bracket RegexpLike Escape".split()
 )  # fmt: skip
-WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d?-\d\d?(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)?")
+WHOLE_NUMBER = re.compile(r"\s*[+-]?\d+\s*")
+EXACT = Context(prec=76)
 COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 WRAPPERS = (exp.Filter, exp.Window, exp.IgnoreNulls)
 CAST_TO = set("TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL BOOLEAN DATE TIMESTAMP TIMESTAMPNTZ".split())
@@ -150,6 +151,17 @@ def name_columns(values, number):
     name = alias.this if alias else exp.to_identifier(f"values_{number}")
     columns = [exp.to_identifier(f"column{i + 1}") for i in range(width)]
     values.set("alias", exp.TableAlias(this=name, columns=columns))
+
+
+def plain_decimal(node):
+    """Returns the value of a number with a point and without an exponent, which a CAST reads as a decimal; None for others."""
+    if isinstance(node, exp.Paren):
+        return plain_decimal(node.this)
+    if isinstance(node, exp.Neg):
+        inner = plain_decimal(node.this)
+        return None if inner is None else -inner
+    plain = isinstance(node, exp.Literal) and not node.is_string and re.fullmatch(r"\d*\.\d*", node.this)
+    return Decimal(node.this) if plain else None
 
 
 def as_engine_decimal(value, digits, precision):
@@ -323,6 +335,15 @@ class Adapter:
                 units = ("YEAR", "MONTH", "WEEK", "DAY") + (() if other.name == "date" else ("HOUR", "MINUTE", "SECOND"))
                 if other.name not in ("date", "timestamp", "unknown") or unit not in units or not side.this.name.lstrip("-").isdigit():
                     self.refuse(node, f"only a whole number of {', '.join(units)} can be added to {named(other)}")
+        around = node.parent
+        while isinstance(around, exp.Paren):
+            around = around.parent
+        if names == {"date", "interval"} and not isinstance(around, (*COMPARED, exp.Between)):
+            # Spark's result is a date; compared with another one, it is the same as midnight.
+            date = node.left if a.name == "date" else node.right
+            made = written("CAST(x AS TIMESTAMP_NTZ)", x=date)
+            self.kinds.known[id(made)] = TIMESTAMP
+            self.put(date, made)
         return None
 
     def division(self, node):
@@ -366,8 +387,10 @@ class Adapter:
         if isinstance(node, exp.TryCast) and kind.name == "text" and to.this not in exp.DataType.INTEGER_TYPES:
             self.refuse(node, "Spark accepts more texts; TRY_CAST to a whole number, or use CAST")
         goal = self.kinds.of(node)
-        if goal.name == "timestamp" and kind.name == "text" and not (literal and WITHOUT_OFFSET.fullmatch(node.this.name)):
-            return written("CAST(CAST(x AS TIMESTAMP_LTZ) AS TIMESTAMP_NTZ)", x=node.this)
+        if literal and goal.name == "int" and not WHOLE_NUMBER.fullmatch(node.this.name):
+            self.refuse(node, "Spark reads only digits as a whole number; write the number without quotes")
+        if goal.name == "int" and kind.name in ("float", "decimal"):
+            return self.rounded(node, kind)
         if (kind.name == "timestamp" and goal.name in NUMBERS) or (kind.name in NUMBERS and goal.name in ("timestamp", "date")):
             self.refuse(node, "Spark counts times in other units; use extract")
         if goal.name == "decimal" and not to.expressions:
@@ -383,8 +406,23 @@ class Adapter:
         number = exp.Var(this=f"{abs(value)!r}D")
         return exp.Neg(this=number) if value < 0 else number
 
+    def rounded(self, node, kind):
+        """Rounds to a whole number like the engine, floats half to even and decimals half away from zero; Spark truncates."""
+        made = node.copy()
+        if (number := plain_decimal(node.this)) is not None:
+            made.set("this", written(f"round({number:f}BD, 0)"))
+        elif kind.name == "decimal":
+            made.set("this", written("round(x, 0)", x=node.this))
+        else:
+            value = constant(node.this)
+            made.set("this", written("rint(x)", x=self.of_number(value) if isinstance(value, float) else node.this))
+        return made
+
     def float_to_decimal(self, node, goal):
         """Scales and rounds the float like the engine; Spark would round its decimal representation."""
+        if (number := plain_decimal(node.this)) is not None and abs(number) < 10 ** (goal.precision - goal.scale):
+            made = number.quantize(Decimal(1).scaleb(-goal.scale), ROUND_HALF_UP, EXACT)
+            return exp.cast(exp.Literal.number(f"{made:f}"), node.to)
         value = constant(node.this)
         if value is not None:
             number = as_engine_decimal(float(value), goal.scale, goal.precision)

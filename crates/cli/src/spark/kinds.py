@@ -49,7 +49,7 @@ def of_cast(to):
     kinds = exp.DataType.Type
     if to.this in (kinds.DECIMAL, kinds.BIGDECIMAL):
         digits = [int(one.name) for one in to.expressions]
-        return Kind("decimal", *(digits + [0])[:2]) if digits else Kind("decimal", 38, 10)
+        return Kind("decimal", *(digits + [0])[:2]) if digits else Kind("decimal", 18, 3)
     if to.this in exp.DataType.TEXT_TYPES:
         return TEXT
     if to.this in (kinds.TIMESTAMP, kinds.TIMESTAMPNTZ):
@@ -114,7 +114,9 @@ def arithmetic(operator, a, b):
     if names == {"date"}:
         return BIGINT if operator is exp.Sub else UNKNOWN
     if "interval" in names and len(names) == 2:
-        return b if a.name == "interval" else a
+        # A date plus an interval is a timestamp.
+        other = b if a.name == "interval" else a
+        return TIMESTAMP if other == DATE else other
     if a.name == "date" and b.name == "int":
         return DATE
     return INTERVAL if names <= {"date", "timestamp"} else UNKNOWN
