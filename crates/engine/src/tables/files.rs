@@ -271,6 +271,7 @@ impl TableProvider for FilesTable {
                 }
                 format.file_source(self.table_schema.clone())
             }
+            Reader::Json(json) => Arc::new(TextSource::new(json.format(), self.table_schema.clone())),
             Reader::Csv(csv) => {
                 let format = csv.format(&found, &files, &self.options).await?;
                 Arc::new(TextSource::new(format, self.table_schema.clone()))
@@ -291,7 +292,7 @@ impl TableProvider for FilesTable {
         let config = builder.with_file_groups(groups).build();
         match &self.reader {
             Reader::Format(format) => format.create_physical_plan(state, config).await,
-            Reader::Csv(_) => Ok(DataSourceExec::from_data_source(config)),
+            Reader::Csv(_) | Reader::Json(_) => Ok(DataSourceExec::from_data_source(config)),
         }
     }
 }

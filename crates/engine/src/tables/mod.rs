@@ -11,6 +11,7 @@ mod find;
 pub(crate) mod formats;
 mod hive;
 pub(crate) mod input;
+mod json;
 mod open;
 pub(crate) mod options;
 pub(crate) mod paths;

@@ -19,6 +19,7 @@ use crate::tables::csv::decode::type_name;
 use crate::tables::csv::table::CsvReader;
 use crate::tables::files::{FilesTable, compression_type};
 use crate::tables::find::{self, Kind};
+use crate::tables::json::table::JsonReader;
 use crate::tables::options::{FileOptions, Format};
 use crate::tables::paths;
 
@@ -60,6 +61,7 @@ impl Found {
 #[derive(Debug)]
 pub(crate) enum Reader {
     Csv(CsvReader),
+    Json(JsonReader),
     Format(Arc<dyn FileFormat>),
 }
 
@@ -68,6 +70,7 @@ impl Reader {
     pub(crate) fn keep(self, kept: &[usize]) -> Self {
         match self {
             Self::Csv(csv) => Self::Csv(csv.keep(kept)),
+            Self::Json(json) => Self::Json(json.keep(kept)),
             format => format,
         }
     }
@@ -98,6 +101,11 @@ pub(crate) async fn listing(
         Format::Csv => {
             let (reader, schema) = CsvReader::open(&found, options).await?;
             (Reader::Csv(reader), schema)
+        }
+        Format::Json => {
+            check_sizes(&shown, &found)?;
+            let (reader, schema) = JsonReader::open(&found, options).await?;
+            (Reader::Json(reader), schema)
         }
         format => {
             if options.file_row_number && format != Format::Parquet {
@@ -239,8 +247,7 @@ async fn merged(
     };
     let schemas: Vec<(ObjectMeta, SchemaRef)> =
         futures::stream::iter(files).map(read).buffered(CONCURRENCY).try_collect().await?;
-    // A missing key of JSON is NULL.
-    let union = options.union_by_name || found.format == Format::Json;
+    let union = options.union_by_name;
     let mut fields: Vec<FieldRef> = Vec::new();
     let mut owners: Vec<&ObjectMeta> = Vec::new();
     for (at, (file, schema)) in schemas.iter().enumerate() {
@@ -259,7 +266,9 @@ async fn merged(
                     if a == b {
                         continue;
                     }
-                    match common_type(a, b, options.union_by_name) {
+                    match common_type(a, b, union) {
+                        // A query that needs the column is refused.
+                        None if !union => {}
                         Some(common) => fields[at] = Arc::new(Field::new(fields[at].name(), common, true)),
                         None => {
                             return failed(format!(
@@ -285,6 +294,9 @@ async fn merged(
 fn common_type(a: &DataType, b: &DataType, wider: bool) -> Option<DataType> {
     let both_numbers = a.is_numeric() && b.is_numeric();
     let text = |t: &DataType| matches!(t, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    if a == b {
+        return Some(a.clone());
+    }
     if wider || both_numbers {
         return type_union_resolution(&[a.clone(), b.clone()]);
     }
@@ -305,14 +317,24 @@ pub(crate) async fn check_columns(
     schema: &SchemaRef,
     needed: &[usize],
 ) -> Result<()> {
-    if found.format == Format::Json || files.len() < 2 {
+    if files.len() < 2 {
         return Ok(());
     }
     for file in files {
         let of_file = columns_of(state, found, &file.object_meta, format).await?;
         for at in needed {
-            let name = schema.field(*at).name();
-            if !of_file.fields().iter().any(|field| field.name().eq_ignore_ascii_case(name)) {
+            let (name, wanted) = (schema.field(*at).name(), schema.field(*at).data_type());
+            let own = of_file.fields().iter().find(|field| field.name().eq_ignore_ascii_case(name));
+            if let Some(own) = own.filter(|own| common_type(wanted, own.data_type(), false).is_none()) {
+                return failed(format!(
+                    "cannot read {}: the files have different schemas: column {name} has type {} there and {} in the \
+                     first file; read them as two tables and CAST the column of one",
+                    found.name(&file.object_meta),
+                    type_name(own.data_type()),
+                    type_name(wanted)
+                ));
+            }
+            if own.is_none() {
                 return failed(format!(
                     "cannot read {}: it has no column {name}, which other files have; use union_by_name = true to get \
                      NULL there",

@@ -3,6 +3,7 @@
 use datafusion::arrow::datatypes::DataType;
 
 use crate::tables::csv::CsvOptions;
+use crate::tables::json::JsonOptions;
 
 /// A format of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,7 @@ pub(crate) struct FileOptions {
     /// `None` is inferred from the extension; `Some(None)`: the files are not compressed.
     pub compression: Option<Option<&'static str>>,
     pub csv: CsvOptions,
+    pub json: JsonOptions,
     pub union_by_name: bool,
     /// Name of a column with the path of the file.
     pub filename: Option<String>,
@@ -50,6 +52,7 @@ impl Default for FileOptions {
             format: None,
             compression: None,
             csv: CsvOptions::default(),
+            json: JsonOptions::default(),
             union_by_name: false,
             filename: None,
             hive_partitioning: None,

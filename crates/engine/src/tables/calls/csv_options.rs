@@ -55,7 +55,7 @@ pub(super) const NAMES: [&str; 40] = [
 /// Options of DuckDB that are not.
 pub(super) const REFUSED: [&str; 4] = ["store_rejects", "rejects_table", "rejects_scan", "rejects_limit"];
 
-fn format(name: &str, argument: &Argument) -> Result<TimeFormat, Refused> {
+pub(super) fn format(name: &str, argument: &Argument) -> Result<TimeFormat, Refused> {
     let text = argument.text(name)?;
     if text.eq_ignore_ascii_case("iso") || text.eq_ignore_ascii_case("auto") {
         return Ok(TimeFormat::Iso);

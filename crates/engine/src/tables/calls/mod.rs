@@ -4,6 +4,7 @@
 //! opened. The function's name stays the alias.
 
 mod csv_options;
+mod json_options;
 mod options;
 mod values;
 

@@ -6,7 +6,8 @@ use datafusion::sql::sqlparser::ast::Ident;
 
 use crate::logical::candidates::hint;
 use crate::tables::calls::values::{Argument, Value};
-use crate::tables::calls::{Refused, csv_options, shown};
+use crate::tables::calls::{Refused, csv_options, json_options, shown};
+use crate::tables::json::Layout;
 use crate::tables::options::{FileOptions, Format};
 
 /// A table function over files.
@@ -56,7 +57,7 @@ impl Function {
         let own: &[&str] = match self {
             Self::Csv => &csv_options::NAMES,
             Self::Parquet => &["binary_as_string", "compression", "file_row_number"],
-            Self::Json | Self::Ndjson | Self::JsonObjects => &["auto_detect", "compression", "format"],
+            Self::Json | Self::Ndjson | Self::JsonObjects => &json_options::NAMES,
             Self::Glob => return Vec::new(),
         };
         files.iter().chain(own).copied().collect()
@@ -69,22 +70,7 @@ impl Function {
             Self::Parquet => {
                 &["can_have_nan", "encryption_config", "explicit_cardinality", "parquet_version", "schema"]
             }
-            Self::Json | Self::Ndjson | Self::JsonObjects => &[
-                "convert_strings_to_integers",
-                "field_appearance_threshold",
-                "map_inference_threshold",
-                "maximum_depth",
-                "maximum_sample_files",
-                "columns",
-                "dateformat",
-                "date_format",
-                "ignore_errors",
-                "maximum_object_size",
-                "records",
-                "sample_size",
-                "timestampformat",
-                "timestamp_format",
-            ],
+            Self::Json | Self::Ndjson | Self::JsonObjects => &json_options::REFUSED,
             Self::Glob => &[],
         }
     }
@@ -124,6 +110,10 @@ pub(super) fn read(
 ) -> Result<FileOptions, Refused> {
     let types = Types(sql_type);
     let mut read = FileOptions { format: function.format(), ..FileOptions::default() };
+    read.json.objects = function == Function::JsonObjects;
+    if function == Function::Ndjson {
+        read.json.layout = Layout::Lines;
+    }
     for (ident, argument) in options {
         let name = ident.value.to_lowercase();
         let known = function.options();
@@ -172,6 +162,9 @@ pub(super) fn read(
                         .to_string();
                     return Err(Refused { message, span: ident.span });
                 }
+            }
+            _ if read.format == Some(Format::Json) => {
+                json_options::read(&mut read.json, &name, argument, &types)?
             }
             _ => csv_options::read(&mut read.csv, &name, argument, &types)?,
         }

@@ -420,6 +420,6 @@ impl Transcoder {
 }
 
 /// Converts the start of a file to UTF-8 for the sniffer.
-pub(super) fn transcoded(encoding: Encoding, bytes: Bytes) -> Result<Bytes, String> {
+pub(crate) fn transcoded(encoding: Encoding, bytes: Bytes) -> Result<Bytes, String> {
     Transcoder::new(encoding).convert(bytes)
 }

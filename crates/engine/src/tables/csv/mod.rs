@@ -175,8 +175,4 @@ impl TextFormat for CsvFormat {
     fn first_record(&self, file: &PartitionedFile) -> u64 {
         self.layouts.get(file.path()).map_or(0, |layout| layout.first_record)
     }
-
-    fn advice(&self) -> &'static str {
-        ""
-    }
 }

@@ -14,20 +14,10 @@ use crate::tables::csv::records::{Field, Next, Separators, Splitter, unescaped};
 use crate::tables::csv::types::Guess;
 use crate::tables::csv::{CsvOptions, Encoding};
 use crate::tables::text::line_ends;
+use crate::tables::text::sample::Sample;
 
 /// Number of records that the dialect is chosen by.
 const DIALECT_RECORDS: usize = 1000;
-
-/// Parts of a file, decompressed and in UTF-8.
-#[derive(Debug)]
-pub(crate) struct Sample {
-    /// The start of the file.
-    pub head: Bytes,
-    /// True if the head is the whole file.
-    pub whole: bool,
-    /// Blocks from anywhere in the rest of the file.
-    pub blocks: Vec<Bytes>,
-}
 
 /// What a file is like.
 #[derive(Debug)]
@@ -78,7 +68,10 @@ pub(crate) fn sniff(place: &str, sample: &Sample, options: &CsvOptions) -> Resul
             true
         });
     }
-    let (header, after_header) = first.unwrap_or((Vec::new(), dialect.start));
+    // Without records, only blank lines are left.
+    let (header, after_header) =
+        first.unwrap_or((Vec::new(), if sample.whole { text.len() } else { dialect.start }));
+    let no_records = header.is_empty();
     let has_header = options.header.unwrap_or_else(|| is_header(&header, &guesses, options, seen));
     if !has_header {
         let values: Vec<Option<&[u8]>> =
@@ -99,7 +92,7 @@ pub(crate) fn sniff(place: &str, sample: &Sample, options: &CsvOptions) -> Resul
             splitter.separators().quote.is_some()
         },
         separators: splitter.separators().clone(),
-        first_record: if has_header { after_header } else { dialect.start } as u64,
+        first_record: if has_header || no_records { after_header } else { dialect.start } as u64,
         has_header,
         names,
         guesses,

@@ -3,31 +3,22 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
 use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectMeta;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStoreExt};
 
 use crate::logical::candidates::hint;
-use crate::tables::csv::decode::transcoded;
-use crate::tables::csv::sniff::{Sample, Sniffed, sniff, unique};
+use crate::tables::csv::sniff::{Sniffed, sniff, unique};
 use crate::tables::csv::types::Guess;
 use crate::tables::csv::{CsvColumn, CsvFormat, CsvOptions, Encoding, Layout};
 use crate::tables::open::Found;
 use crate::tables::options::FileOptions;
 use crate::tables::text::TextFormat;
+use crate::tables::text::sample::sample;
 
-/// Files up to this size are examined whole.
-const WHOLE_BYTES: u64 = 2 << 20;
-/// Size of the start of a larger file that is examined.
-const HEAD_BYTES: u64 = 512 << 10;
-/// Size of each block from the rest of it.
-const BLOCK_BYTES: u64 = 64 << 10;
-/// Number of such blocks.
-const BLOCKS: u64 = 8;
 /// Number of files whose types are examined, spread over all files.
 const TYPED_FILES: usize = 10;
 /// Maximum number of files that are examined at once.
@@ -177,7 +168,8 @@ impl CsvReader {
                 if let Some(sniffed) = known {
                     return Ok(sniffed);
                 }
-                let sample = sample(found, &file, &self.options).await?;
+                let sample =
+                    sample(found, &file, self.options.sample_rows < 0, self.options.encoding).await?;
                 let sniffed = Arc::new(sniff(found.name(&file), &sample, &self.options)?);
                 let mut all = self.files.lock().unwrap_or_else(PoisonError::into_inner);
                 all.insert(file.location.clone(), (file, Arc::clone(&sniffed)));
@@ -256,49 +248,4 @@ impl CsvReader {
             splits,
         }))
     }
-}
-
-/// Reads a sample of a file: all of a small one, and the start and blocks all over a large one.
-async fn sample(found: &Found, file: &ObjectMeta, options: &CsvOptions) -> Result<Sample> {
-    let whole = options.sample_rows < 0;
-    let unreadable = |why: String| {
-        DataFusionError::Execution(format!(
-            "cannot read {}: {why}; check that it is complete, its compression and its encoding",
-            found.name(file)
-        ))
-    };
-    let converted = |bytes: Bytes| transcoded(options.encoding, bytes).map_err(unreadable);
-    if found.compression.is_compressed() {
-        let bytes =
-            found.store.get(&file.location).await?.into_stream().map_err(DataFusionError::from).boxed();
-        let mut text = found.compression.convert_stream(bytes)?;
-        let mut head = Vec::new();
-        let limit = if whole { u64::MAX } else { WHOLE_BYTES };
-        let mut ended = true;
-        while let Some(bytes) = text.next().await {
-            head.extend_from_slice(&bytes.map_err(|error| unreadable(error.strip_backtrace()))?);
-            if head.len() as u64 >= limit {
-                ended = false;
-                break;
-            }
-        }
-        return Ok(Sample { head: converted(head.into())?, whole: ended, blocks: Vec::new() });
-    }
-    let size = file.size;
-    let head = if size <= WHOLE_BYTES || whole { size } else { HEAD_BYTES };
-    if size == 0 {
-        return Ok(Sample { head: Bytes::new(), whole: true, blocks: Vec::new() });
-    }
-    let mut ranges = vec![0..head];
-    if head < size && options.encoding == Encoding::Utf8 {
-        let space = size - head - BLOCK_BYTES;
-        ranges.extend((1..=BLOCKS).map(|at| {
-            let start = head + (u128::from(space) * u128::from(at) / u128::from(BLOCKS)) as u64;
-            start..start + BLOCK_BYTES
-        }));
-    }
-    use object_store::ObjectStore;
-    let mut blocks = found.store.get_ranges(&file.location, &ranges).await?;
-    let first = if blocks.is_empty() { Bytes::new() } else { blocks.remove(0) };
-    Ok(Sample { head: converted(first)?, whole: head == size, blocks })
 }

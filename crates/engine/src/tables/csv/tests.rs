@@ -2,7 +2,8 @@ use bytes::Bytes;
 
 use super::CsvOptions;
 use super::decode::type_name;
-use super::sniff::{Sample, sniff};
+use super::sniff::sniff;
+use crate::tables::text::sample::Sample;
 
 /// Returns the separators, the names with their types, and the text before the first record.
 fn sniffed(text: &str, options: &CsvOptions) -> (String, String, usize) {

@@ -5,6 +5,7 @@
 //! the end of the piece. The bytes come from the job's stores, which serve them from the scan.
 
 pub(crate) mod columns;
+pub(crate) mod sample;
 pub(crate) mod temporal;
 
 use std::fmt;
@@ -102,8 +103,6 @@ pub(crate) trait TextFormat: fmt::Debug + Send + Sync {
     ) -> Result<Box<dyn Decoder>>;
     /// Returns the position of the first record, which headers and the like precede.
     fn first_record(&self, file: &PartitionedFile) -> u64;
-    /// Returns true if line ends within values may hide between pieces, which is then an error.
-    fn advice(&self) -> &'static str;
 }
 
 /// The source of a scan of text files.
@@ -212,12 +211,7 @@ impl FileOpener for TextOpener {
             self.format.decoder(&file, part, &self.columns, Arc::clone(&self.schema), self.batch_rows)?;
         let store = Arc::clone(&self.store);
         let compression = self.compression;
-        let place = Place {
-            store: Arc::clone(&store),
-            file: file.object_meta.location.clone(),
-            part,
-            advice: self.format.advice(),
-        };
+        let place = Place { store: Arc::clone(&store), file: file.object_meta.location.clone(), part };
         Ok(Box::pin(async move {
             let input: BoxStream<'static, Result<Bytes>> = match range {
                 Some(range) => piece(store, place.file.clone(), part.from, range.end, size),
@@ -293,7 +287,6 @@ struct Place {
     store: Arc<dyn ObjectStore>,
     file: Path,
     part: Part,
-    advice: &'static str,
 }
 
 impl Place {
@@ -307,10 +300,9 @@ impl Place {
                 _ => None,
             };
         }
-        let advice = self.advice;
         DataFusionError::Execution(match lines {
-            Some(lines) => format!("cannot read /{}, line {}: {message}{advice}", self.file, lines + 1),
-            None => format!("cannot read /{} after byte {}: {message}{advice}", self.file, self.part.from),
+            Some(lines) => format!("cannot read /{}, line {}: {message}", self.file, lines + 1),
+            None => format!("cannot read /{} after byte {}: {message}", self.file, self.part.from),
         })
     }
 
