@@ -1,14 +1,17 @@
 """Reads files as Spark tables, with the same columns, types and rows as Pellucid's engine.
 
 Spark's own inference is not used for text files: it reads `1d` as a number, `10:30` as a time today and
-partition folders as numbers, and sorts the columns of JSON by name. CSV columns are read as text, and
-cast to the types that the engine's rules infer from the first thousand rows.
+partition folders as text here, and sorts the columns of JSON by name. CSV columns are read as text, and
+cast to the types that the engine's rules infer from the first thousand rows. Files that the engine reads in
+another way than Spark could are refused.
 """
 
 import glob
 import json
 import os
 import re
+from csv import reader as reader_of_lines
+from urllib.parse import unquote
 
 from refused import Refused
 
@@ -20,13 +23,19 @@ ENGINE_ONLY_FORMATS = ("arrow", "arrows", "ipc", "feather")
 COMPRESSIONS = ("gz", "bz2")
 ENGINE_ONLY_COMPRESSIONS = ("gzip", "xz", "zst", "zstd")
 SAMPLE_ROWS = 1000
-# The engine's inference rules (arrow-csv), in the same order.
+# The engine's inference rules, in the same order. Spark has no type, or no such format, for the last ones.
 CSV_TYPES = (
-    ("BOOLEAN", r"(?i:true|false)"),
-    ("BIGINT", r"-?\d+"),
-    ("DOUBLE", r"-?(?:(?:\d*\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)|NaN|nan|inf|-inf"),
+    ("BOOLEAN", r"(?i:true|false|t|f|yes|no)"),
+    ("BIGINT", r"-?(?:0|[1-9]\d*)"),
+    ("DOUBLE", r"-?(?:(?:(?:0|[1-9]\d*)?\.\d+|(?:0|[1-9]\d*)\.\d*)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)|(?i:-?nan|-?inf|-?infinity)"),
+    ("DATE", r"\d{4}-\d\d?-\d\d?"),
+    ("TIMESTAMP_NTZ", r"\d{4}-\d\d?-\d\d?[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?"),
+    ("other time", r"\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?|\d{4}-\d\d?-\d\d?[T ]\d.*|\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}(?: .*)?"),
+)
+JSON_TYPES = (
     ("DATE", r"\d{4}-\d\d-\d\d"),
-    ("TIMESTAMP_NTZ", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9}(?:\D.*)?|[^\d.].*)?"),
+    ("TIMESTAMP_NTZ", r"\d{4}-\d\d?-\d\d?[T ]\d\d:\d\d:\d\d(?:\.\d+)?"),
+    ("other time", r"\d\d:\d\d:\d\d(?:\.\d+)?|\d{4}[-/]\d\d?[-/]\d\d?[T ].*|\d{4}/\d\d/\d\d"),
 )
 
 
@@ -136,10 +145,10 @@ def table(spark, path):
         if any("=" in part for name in names for part in os.path.relpath(name, base).split("/")[:-1]):
             reader = reader.option("basePath", "file:" + os.path.abspath(base))
     if kind == "csv":
-        return csv(reader, place, "\t" if extension == "tsv" else ",")
+        return typed_keys(csv(reader, place, "\t" if extension == "tsv" else ",", path))
     if kind == "json":
-        return in_order(spark, reader.json(place), place)
-    return reader.parquet(*(place if isinstance(place, list) else [place]))
+        return typed_keys(json_table(spark, reader.json(place), place, path))
+    return typed_keys(reader.parquet(*(place if isinstance(place, list) else [place])))
 
 
 def base_of(path):
@@ -154,17 +163,57 @@ def escaped(path):
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path) if os.path.exists(path) else path
 
 
-def csv(reader, place, separator):
-    """Reads CSV: quotes are escaped by doubling, quoted fields may contain newlines, and backslashes are literal."""
+def quoted(column):
+    """Returns a name as Spark's SQL has it."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def keys_of(frame):
+    """Returns the values of the keys of partition folders, by key; None for NULL."""
+    found = {}
+    for name in frame.inputFiles():
+        for part in name.split("/")[:-1]:
+            key, equals, value = part.partition("=")
+            if equals and key:
+                found.setdefault(key, set()).add(None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value))
+    return found
+
+
+def typed_keys(frame):
+    """Gives the keys of partition folders the engine's types: numbers and dates, otherwise text."""
+    kinds = {}
+    for key, values in keys_of(frame).items():
+        known = {csv_type_of(value) for value in values if value is not None}
+        kinds[key] = known.pop() if known in ({"BIGINT"}, {"DATE"}) else "STRING"
+    return frame.selectExpr(*(f"CAST({quoted(c)} AS {kinds[c]}) AS {quoted(c)}" if c in kinds else quoted(c) for c in frame.columns))
+
+
+def csv(reader, place, separator, path):
+    """Reads CSV: quotes are escaped by doubling, quoted fields may contain newlines, and backslashes are literal.
+
+    The engine finds other separators and files without a header. Those are refused.
+    """
+    lines = [row[0] for row in reader.text(place).head(20)]
+    widths = {one: {len(row) for row in reader_of_lines(lines, delimiter=one) if row} for one in ",|;\t"}
+    best = max(",|;\t", key=lambda one: (len(widths[one]) == 1, max(widths[one], default=0), one == separator))
+    if best != separator and len(widths[best]) == 1 and max(widths[best]) > 1:
+        raise Refused(f"cannot read {path} on Spark: its values are separated by {best!r}; write it with {separator!r}")
+    if any(line.startswith("#") for line in lines):
+        raise Refused(f"cannot read {path} on Spark: it has comments; remove them")
     options = {"header": True, "sep": separator, "quote": '"', "escape": '"', "multiLine": True, "mode": "FAILFAST"}
     frame = reader.options(**options).csv(place)
     sample = frame.head(SAMPLE_ROWS)
     kinds = [csv_type([row[i] for row in sample]) for i in range(len(frame.columns))]
-    folders = {part.partition("=")[0] for name in frame.inputFiles()[:1] for part in name.split("/")[:-1] if "=" in part}
+    folders = keys_of(frame)
+    own = [(column, kind) for column, kind in zip(frame.columns, kinds) if column not in folders]
+    if any(kind != "STRING" for _, kind in own) and all(kind in ("STRING", csv_type_of(column)) for column, kind in own):
+        raise Refused(f"cannot read {path} on Spark: it has no header; add one")
+    for column, kind in own:
+        if kind == "other time":
+            raise Refused(f"cannot read {path} on Spark: column {column} has times or dates in a form that Spark does not read; use ISO 8601")
 
     def cast(column, kind):
-        name = "`" + column.replace("`", "``") + "`"
-        return name if column in folders else f"CAST(nullif({name}, '') AS {kind}) AS {name}"
+        return quoted(column) if column in folders else f"CAST(nullif({quoted(column)}, '') AS {kind}) AS {quoted(column)}"
 
     return frame.selectExpr(*(cast(column, kind) for column, kind in zip(frame.columns, kinds)))
 
@@ -174,25 +223,54 @@ def csv_type(texts):
     found = {csv_type_of(text) for text in texts if text}
     if found == {"BIGINT", "DOUBLE"}:
         return "DOUBLE"
-    if found == {"DATE", "TIMESTAMP_NTZ"}:
-        return "TIMESTAMP_NTZ"
     return found.pop() if len(found) == 1 else "STRING"
 
 
 def csv_type_of(text):
     """Returns the type inferred from one value."""
     kind = next((kind for kind, pattern in CSV_TYPES if re.fullmatch(pattern, text, re.ASCII)), "STRING")
-    return "STRING" if kind == "BIGINT" and not -(2**63) <= int(text) < 2**63 else kind
+    return "DOUBLE" if kind == "BIGINT" and not -(2**63) <= int(text) < 2**63 else kind
 
 
-def in_order(spark, frame, place):
-    """Orders JSON columns like the engine: by the row where they first appear, and by name within a row."""
-    names = {}
+def json_type_of(text):
+    """Returns the type inferred from one string of JSON."""
+    return next((kind for kind, pattern in JSON_TYPES if re.fullmatch(pattern, text, re.ASCII)), "STRING")
+
+
+def strings(value):
+    """Returns all strings within a value of JSON."""
+    if isinstance(value, str):
+        return [value]
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for child in children for text in strings(child)]
+
+
+def json_table(spark, frame, place, path):
+    """Orders JSON columns like the engine, by their first appearance, and gives dates their types."""
+    texts = {}
     for row in spark.read.text(place).head(SAMPLE_ROWS):
+        if row[0].lstrip()[:1] == "[":
+            raise Refused(f"cannot read {path} on Spark: it is one list; write one record a line")
         try:
-            names.update(dict.fromkeys(sorted(json.loads(row[0]))))
+            record = json.loads(row[0])
         except (TypeError, ValueError):
-            continue  # not an object: leave the error to Spark
-    known = [name for name in names if name in frame.columns]
+            continue  # leave the error to Spark
+        if not isinstance(record, dict):
+            continue
+        for name, value in record.items():
+            texts.setdefault(name, []).append(value)
+    kinds = {}
+    for name, values in texts.items():
+        top = {json_type_of(value) if isinstance(value, str) else "STRING" for value in values if value is not None}
+        nested = {json_type_of(text) for value in values if not isinstance(value, str) for text in strings(value)}
+        if top == {"other time"} or nested - {"STRING"}:
+            raise Refused(f"cannot read {path} on Spark: {name} has dates or times that Spark reads as text; CAST needs flat ISO 8601")
+        kinds[name] = top.pop() if len(top) == 1 else "STRING"
+    known = [name for name in texts if name in frame.columns]
     rest = [name for name in frame.columns if name not in known and name not in ("_corrupt_record",)]
-    return frame.select(*("`" + name.replace("`", "``") + "`" for name in known + rest))
+
+    def column(name):
+        kind = kinds.get(name, "STRING")
+        return quoted(name) if kind == "STRING" else f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}"
+
+    return frame.selectExpr(*(column(name) for name in known + rest))

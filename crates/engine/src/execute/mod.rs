@@ -446,7 +446,10 @@ impl Compute {
             files.truncate(3);
             return Box::new(damaged(&files.join(" or "), &panic.to_string()));
         }
-        if files.is_empty() || files.len() > 3 {
+        // Decoders of text name the file and the line themselves.
+        let named = matches!(error.find_root(), DataFusionError::Execution(text) if text.starts_with("cannot read /"));
+        let local = files.iter().all(|file| file.starts_with('/'));
+        if files.is_empty() || files.len() > 3 || (named && local) {
             return Box::new(error);
         }
         Box::new(error.context(format!("while {doing} {}", files.join(", "))))

@@ -93,7 +93,7 @@ impl Default for CsvOptions {
             columns: None,
             names: Vec::new(),
             types: Vec::new(),
-            sample_rows: 20_480,
+            sample_rows: i64::MAX,
             parallel: true,
             candidates: None,
         }
