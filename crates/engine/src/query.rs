@@ -31,7 +31,8 @@ use crate::logical::labels::Labels;
 use crate::plan::cut::{self, Node, StagePlan};
 use crate::plan::explain;
 use crate::scan::Source;
-use crate::scan::parquet::{self, Metadata, ParquetScan};
+use crate::scan::footer::footer;
+use crate::scan::parquet::{Metadata, ParquetScan};
 use crate::session::Session;
 use crate::sql::stack::{cannot_start, thread_builder, with_large_stack};
 use crate::sql::statements::Statement;
@@ -501,7 +502,7 @@ async fn metadata(state: &SessionState, plan: &Node) -> Result<Metadata, DataFus
         .map(|(name, store, meta)| {
             let cache = Arc::clone(&cache);
             async move {
-                let metadata = parquet::footer(store.as_ref(), &meta, cache).await?;
+                let metadata = footer(store.as_ref(), &meta, cache).await?;
                 Ok((name, metadata))
             }
         })

@@ -29,7 +29,7 @@ use super::column::{Column, Names, fields};
 use super::files::{DataFile, Deleted};
 use super::layout::{self, Mapping};
 use super::{Lake, Root, all, failed, positions, prune, rename};
-use crate::scan::parquet::footer;
+use crate::scan::footer::footer;
 
 /// A Delta or Iceberg table at one version.
 #[derive(Debug)]

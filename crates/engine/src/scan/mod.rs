@@ -5,6 +5,7 @@
 //! decodes only from its slot. [`crate::scan::parquet`] and [`crate::scan::text`] find the ranges for each format.
 
 pub(crate) mod dynamic_filter;
+pub(crate) mod footer;
 pub(crate) mod ipc;
 pub(crate) mod parquet;
 pub(crate) mod prune;

@@ -14,49 +14,28 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
 use datafusion::datasource::physical_plan::{
     FileGroup, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetFileReaderFactory, ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelection, RowSelector};
 use datafusion::parquet::arrow::async_reader::AsyncFileReader;
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
-use datafusion::parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use object_store::{ObjectMeta, ObjectStore};
 use pellucid_trace::guard::guarded;
 
 use crate::plan::cut::Node;
 use crate::scan::prune::Pruner;
 use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source, damaged};
 use crate::stores::in_store;
-use crate::tables::formats::caught;
 
 /// Metadata of the job's Parquet files, by name from [`in_store`].
 pub(crate) type Metadata = HashMap<String, Arc<ParquetMetaData>>;
-
-/// Reads the footer and the page index of a file, or takes them from the session's cache.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or is damaged.
-pub(crate) async fn footer(
-    store: &dyn ObjectStore,
-    file: &ObjectMeta,
-    cache: Arc<FileMetadataCache>,
-) -> Result<Arc<ParquetMetaData>> {
-    let reader = DFParquetMetadata::new(store, file)
-        .with_file_metadata_cache(Some(cache))
-        .with_page_index_policy(Some(PageIndexPolicy::Optional));
-    caught(&format!("/{}", file.location), reader.fetch_metadata())
-        .await
-        .map_err(|e| e.context(format!("cannot read the metadata of {}", file.location)))
-}
 
 /// The parts of a Parquet scan node.
 pub(crate) struct ParquetScan<'a> {

@@ -87,7 +87,7 @@ async fn external_lake(
 ) -> Result<Option<Arc<dyn TableProvider>>> {
     let is_lake = LAKES.contains(&cmd.file_type.as_str());
     for place in &cmd.locations {
-        let Some(table) = tables::lake(state, place).await? else { continue };
+        let Some(table) = tables::lake::at(state, place).await? else { continue };
         let fits = is_lake || cmd.file_type == "PARQUET";
         let plain = cmd.schema.fields().is_empty()
             && cmd.table_partition_cols.is_empty()

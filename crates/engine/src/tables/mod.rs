@@ -11,6 +11,7 @@ mod find;
 pub(crate) mod formats;
 mod hive;
 pub(crate) mod input;
+pub(crate) mod lake;
 mod json;
 mod open;
 pub(crate) mod options;
@@ -32,7 +33,7 @@ pub(crate) use crate::tables::files::FilesTable;
 pub(crate) use crate::tables::find::check;
 pub(crate) use crate::tables::open::listing;
 
-use crate::lakes::{self, Version};
+use crate::lakes;
 use crate::logical::candidates::nearest;
 use crate::tables::options::FileOptions;
 
@@ -58,7 +59,7 @@ impl UrlTableFactory for PathTables {
         }
         let session = self.session.get().and_then(|session| session());
         match (session, call) {
-            (Some(state), Some(call)) => called(&state, &call).await.map(Some),
+            (Some(state), Some(call)) => lake::called(&state, &call).await.map(Some),
             (Some(state), None) => {
                 listing(&state, &[url.to_string()], &FileOptions::default()).await.map(Some)
             }
@@ -77,25 +78,6 @@ fn looks_like_a_path(name: &str) -> bool {
 
 fn failed<T>(message: String) -> Result<T> {
     Err(DataFusionError::Execution(message))
-}
-
-/// Opens the table of a call of a lake's function.
-async fn called(state: &SessionState, call: &lakes::call::Call) -> Result<Arc<dyn TableProvider>> {
-    let found = find::list(state, &call.place).await?;
-    if found.lake != Some(call.lake) {
-        return failed(format!("cannot read {}: it is not {}; check the path", call.place, call.lake.a()));
-    }
-    lakes::open(state, call.lake, &call.place, &found.url, &found.files, call.version).await
-}
-
-/// Opens the table of a lake at `place`; `None` if there is none.
-///
-/// # Errors
-/// Returns an error if `place` has raw files of such a table, or the table cannot be read.
-pub(crate) async fn lake(state: &dyn Session, place: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-    let found = find::list(state, place).await?;
-    let Some(lake) = found.lake else { return Ok(None) };
-    lakes::open(state, lake, place, &found.url, &found.files, Version::Newest).await.map(Some)
 }
 
 /// Checks that an output folder is empty: new files would add rows to the table of those it has.

@@ -6,7 +6,7 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::{Error, GetResult};
@@ -26,29 +26,41 @@ const MIN_LENGTH: usize = 4;
 
 /// A set of secrets to remove from errors.
 #[derive(Clone)]
-pub struct Secrets(Arc<Vec<String>>);
+pub struct Secrets(Arc<RwLock<Vec<String>>>);
 
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Secrets({})", self.0.len())
+        write!(f, "Secrets({})", self.all().len())
     }
 }
 
 impl Secrets {
     /// Creates a set of secrets. Longer ones are replaced first, since they may contain shorter ones.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
-        let mut kept: Vec<String> = secrets.into_iter().filter(|s| s.len() >= MIN_LENGTH).collect();
-        kept.sort_by_key(|s| std::cmp::Reverse(s.len()));
-        Secrets(Arc::new(kept))
+        let all = Secrets(Arc::default());
+        all.learn(secrets);
+        all
+    }
+
+    /// Adds secrets that were not known before, to all copies of this set.
+    pub fn learn(&self, secrets: impl IntoIterator<Item = String>) {
+        let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(secrets.into_iter().filter(|s| s.len() >= MIN_LENGTH));
+        kept.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        kept.dedup();
+    }
+
+    fn all(&self) -> RwLockReadGuard<'_, Vec<String>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns `text` without the secrets.
     pub fn hide(&self, text: &str) -> String {
-        self.0.iter().fold(without_tokens(text), |text, secret| text.replace(secret, HIDDEN))
+        self.all().iter().fold(without_tokens(text), |text, secret| text.replace(secret, HIDDEN))
     }
 
     fn is_in(&self, text: &str) -> bool {
-        text.contains(TOKEN[0]) || self.0.iter().any(|secret| text.contains(secret))
+        text.contains(TOKEN[0]) || self.all().iter().any(|secret| text.contains(secret))
     }
 
     /// Returns the error without secrets; unchanged if neither it nor its causes contain one.

@@ -6,6 +6,7 @@
 
 mod client;
 mod connector;
+mod credentials;
 mod document;
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(crate) const BACKEND: Backend = Backend {
     scheme: "s3",
     example: "s3://BUCKET/KEY",
     settings: "credentials, region and endpoint come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
-               AWS_REGION and AWS_ENDPOINT_URL",
+               AWS_REGION and AWS_ENDPOINT_URL, or from AWS_PROFILE",
     open,
 };
 
@@ -46,8 +47,9 @@ const SECRETS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_S
 /// Opens the bucket of `url`.
 pub(crate) fn open(url: &Url, watch: Watch) -> Result<Arc<dyn ObjectStore>, StorageError> {
     let limits = Limits { retries_calls: false, response_timeout_ns: 300_000_000_000, ..Limits::default() };
-    let client = client(url, without_secrets(Arc::clone(&watch), secrets()))?;
-    Ok(guarded(Arc::new(client), limits, secrets(), watch))
+    let secrets = secrets();
+    let client = client(url, without_secrets(Arc::clone(&watch), secrets.clone()), &secrets)?;
+    Ok(guarded(Arc::new(client), limits, secrets, watch))
 }
 
 /// Returns the secrets to hide in errors.
@@ -57,7 +59,8 @@ fn secrets() -> Secrets {
 
 /// Opens a bucket for uploads by ID, so that those of a killed process can be aborted later.
 pub(crate) fn uploads(url: &Url) -> Result<Arc<dyn MultipartStore>, StorageError> {
-    Ok(Arc::new(Uploads { client: client(url, Arc::new(|_| ()))?, secrets: secrets() }))
+    let secrets = secrets();
+    Ok(Arc::new(Uploads { client: client(url, Arc::new(|_| ()), &secrets)?, secrets }))
 }
 
 /// An upload client whose errors contain no secrets.
@@ -98,17 +101,30 @@ impl MultipartStore for Uploads {
 
 /// Builds a client that fails immediately if the store rejects a request, and retries transient
 /// failures with growing pauses for at most 30 s.
-fn client(url: &Url, watch: Watch) -> Result<AmazonS3, StorageError> {
+fn client(url: &Url, watch: Watch, secrets: &Secrets) -> Result<AmazonS3, StorageError> {
+    let settings = |source| StorageError::Settings { url: name(url), source: secrets.hide_in(source) };
     let retry =
         RetryConfig { max_retries: 6, retry_timeout: Duration::from_secs(30), ..RetryConfig::default() };
     let mut builder = AmazonS3Builder::from_env();
     if std::env::var_os("AWS_TIMEOUT").is_none() {
         builder = builder.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), REQUEST_TIMEOUT);
     }
+    let variables = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let found = credentials::find(&variables, secrets).map_err(settings)?;
+    if let Some(provider) = found.provider {
+        builder = builder.with_credentials(provider);
+    }
+    for (key, value) in
+        [(AmazonS3ConfigKey::Region, found.region), (AmazonS3ConfigKey::Endpoint, found.endpoint)]
+    {
+        if let Some(value) = value.filter(|_| builder.get_config_value(&key).is_none()) {
+            builder = builder.with_config(key, value);
+        }
+    }
     builder
         .with_url(shown(url.as_str()))
         .with_retry(retry)
         .with_http_connector(RetryAfterClient { inner: Connector, watch })
         .build()
-        .map_err(|source| StorageError::Settings { url: name(url), source: secrets().hide_in(source) })
+        .map_err(settings)
 }

@@ -46,9 +46,6 @@ pub(super) async fn open(root: &Root, files: &[ObjectMeta], version: Version) ->
             return Err(root.unsupported(format!("the column mapping `{other}`"), "rewrite it with Spark"));
         }
     };
-    if mode == "id" && !metadata.partition_columns.is_empty() {
-        return Err(root.unsupported("column mapping by id with partitions", "use the mode `name`"));
-    }
     let partitions = metadata
         .partition_columns
         .iter()

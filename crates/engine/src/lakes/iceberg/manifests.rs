@@ -39,8 +39,6 @@ pub(super) struct Entry {
     pub upper: HashMap<i32, Vec<u8>>,
     pub nulls: HashMap<i32, i64>,
     pub nans: HashMap<i32, i64>,
-    /// Columns by which rows are deleted.
-    pub equality_ids: Vec<i32>,
 }
 
 /// A manifest of the list.
@@ -119,7 +117,6 @@ fn entry(record: &Value, manifest: &Manifest) -> Option<Entry> {
         Value::Long(number) => Some(*number),
         _ => None,
     };
-    let ids = file.items("equality_ids").iter();
     Some(Entry {
         content,
         uri: file.text("file_path")?.to_string(),
@@ -134,7 +131,6 @@ fn entry(record: &Value, manifest: &Manifest) -> Option<Entry> {
         upper: by_id(file, "upper_bounds", bytes_of),
         nulls: by_id(file, "null_value_counts", long_of),
         nans: by_id(file, "nan_value_counts", long_of),
-        equality_ids: ids.filter_map(|id| i32::try_from(long_of(id)?).ok()).collect(),
     })
 }
 
