@@ -199,6 +199,10 @@ fn credentials(path: &str) -> &'static str {
 fn source_message(error: &(dyn std::error::Error + 'static)) -> String {
     let mut inner = Some(error);
     while let Some(e) = inner {
+        // It names the store and the source of its settings.
+        if let Some(e) = e.downcast_ref::<pellucid_storage::StorageError>() {
+            return e.to_string();
+        }
         if let Some(e) = e.downcast_ref::<object_store::Error>() {
             return store_message(e);
         }

@@ -4,10 +4,19 @@ use url::Url;
 
 /// Returns the name of a store as a resource: scheme and authority, without credentials.
 pub fn name(url: &Url) -> String {
+    let user = match url.username() {
+        container if has_container(url.scheme()) && !container.is_empty() => format!("{container}@"),
+        _ => String::new(),
+    };
     match url.port() {
-        Some(port) => format!("{}://{}:{port}", url.scheme(), url.host_str().unwrap_or("")),
-        None => format!("{}://{}", url.scheme(), url.host_str().unwrap_or("")),
+        Some(port) => format!("{}://{user}{}:{port}", url.scheme(), url.host_str().unwrap_or("")),
+        None => format!("{}://{user}{}", url.scheme(), url.host_str().unwrap_or("")),
     }
+}
+
+/// Returns true for the scheme of Azure's data lakes, in whose URLs the user is the container.
+fn has_container(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("abfss")
 }
 
 /// Returns a URL without user, password, query and fragment, for messages and reports. Returns paths
@@ -26,8 +35,10 @@ pub fn shown(url: &str) -> String {
         Err(_) => rest.len(),
     };
     let user_end = rest[..authority_end].rfind('@').map_or(0, |at| at + 1);
+    let user = rest[..user_end].trim_end_matches('@').split(':').next().filter(|_| has_container(scheme));
+    let user = user.filter(|user| !user.is_empty()).map_or(String::new(), |user| format!("{user}@"));
     let rest = &rest[user_end..];
-    format!("{scheme}://{}", rest.split(['?', '#']).next().unwrap_or_default())
+    format!("{scheme}://{user}{}", rest.split(['?', '#']).next().unwrap_or_default())
 }
 
 /// Returns the error for a redirect that a client does not follow because its request carries credentials.
@@ -53,6 +64,8 @@ mod tests {
     fn name_contains_no_credentials() {
         let url = Url::parse("s3://key:secret@bucket/path/to?x=1").unwrap();
         assert_eq!(name(&url), "s3://bucket");
+        let url = Url::parse("abfss://box:hunter2@account.test/path").unwrap();
+        assert_eq!(name(&url), "abfss://box@account.test");
     }
 
     #[test]
@@ -65,6 +78,8 @@ mod tests {
             ("s3://KEY:hunter2@bucket/a@b/c", "s3://bucket/a@b/c"),
             ("s3://KEY:hun/ter2@bucket/a", "s3://bucket/a"),
             ("foo://u:hunter2@h/x", "foo://h/x"),
+            ("abfss://box@account.test/x?hunter2", "abfss://box@account.test/x"),
+            ("abfss://box:hunter2@account.test/x", "abfss://box@account.test/x"),
             ("s3://bucket/logs/app-*", "s3://bucket/logs/app-*"),
             ("file:///a@b/c", "file:///a@b/c"),
             ("logs/app-1?", "logs/app-1?"),

@@ -73,7 +73,7 @@ pub struct Backend {
 }
 
 /// Schemes that only a complete build registers.
-const OPTIONAL_SCHEMES: [&str; 2] = ["swift://", "hdfs://"];
+const OPTIONAL_SCHEMES: [&str; 5] = ["az://", "abfss://", "gs://", "swift://", "hdfs://"];
 
 static BACKENDS: RwLock<Vec<Backend>> = RwLock::new(Vec::new());
 
