@@ -177,7 +177,7 @@ def test_profile_gives_credentials_region_and_endpoint(tmp_path):
         question = "SELECT sum(x) FROM 's3://bucket/c.csv'"
         assert breadth.rows(question, env=env | {"AWS_PROFILE": "dev"}) == [[3]]
         other = binary.run("sql", question, env=env | {"AWS_PROFILE": "prod"})
-        assert other.code == 1 and "there is no profile prod" in other.err, other.err
+        assert other.code == 1 and "found no profile prod" in other.err, other.err
     with s3.denying() as (settings, _):
         env |= {"AWS_ENDPOINT_URL": settings["AWS_ENDPOINT_URL"], "AWS_PROFILE": "dev"}
         denied = binary.run("sql", question, env=env)

@@ -82,7 +82,7 @@ pub(super) struct Sidecar {
     pub path: String,
 }
 
-/// What a reader must support.
+/// The version and the features that a reader needs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Protocol {
     pub min_reader_version: i64,

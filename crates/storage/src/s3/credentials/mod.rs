@@ -61,7 +61,7 @@ pub(super) fn find(variables: Variables<'_>, secrets: &Secrets) -> Result<Found,
         return Ok(found);
     }
     if explicit.is_some() && profile.is_none() {
-        return Err(invalid(format!("there is no profile {name} in ~/.aws/config and ~/.aws/credentials")));
+        return Err(invalid(format!("found no profile {name} in ~/.aws/config and ~/.aws/credentials")));
     }
     let has_web_identity = is_set("AWS_WEB_IDENTITY_TOKEN_FILE") && is_set("AWS_ROLE_ARN");
     if explicit.is_none() && has_web_identity {
@@ -144,7 +144,7 @@ impl Chain<'_> {
             (Some(base), _) => {
                 let settings = self.profiles.profile(&base);
                 let settings =
-                    settings.ok_or_else(|| format!("there is no profile {base}, the source of {name}"))?;
+                    settings.ok_or_else(|| format!("found no profile {base}, the source of {name}"))?;
                 let source = self.source(&base, settings, left - 1)?;
                 source
                     .ok_or_else(|| format!("the profile {base}, the source of {name}, has no credentials"))?

@@ -74,7 +74,7 @@ async fn keys_of_a_profile_are_used_unless_the_environment_has_some() {
     assert_eq!((found.region.as_deref(), found.endpoint.as_deref()), (Some("eu-north-1"), Some("http://x")));
     let keys = [("AWS_PROFILE", "dev"), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
     assert!(User::new(home.path(), &keys).find().unwrap().0.provider.is_none());
-    for (name, why) in [("nobody", "there is no profile nobody"), ("empty", "has no credentials")] {
+    for (name, why) in [("other", "found no profile other"), ("empty", "has no credentials")] {
         let error = User::new(home.path(), &[("AWS_PROFILE", name)]).key().await.unwrap_err();
         assert!(error.contains(why), "{error}");
     }
