@@ -114,7 +114,7 @@ def test_only_statements_that_differ_are_translated(on_spark):
     )
     texts = dict(zip(names, notes, strict=True))
     assert "ORDER BY k NULLS LAST" in texts["nulls sort last"]
-    assert "id DIV 7" in texts["whole division"] and "(id + 1) / 2.0" in texts["whole division"]
+    assert "CAST(id AS DOUBLE) / CAST(7 AS DOUBLE)" in texts["whole division"] and "(id + 1) / 2.0" in texts["whole division"]
 
 
 @needs_spark

@@ -394,9 +394,9 @@ def test_s3_partitioned_output_is_written(bucket):
 
 def test_s3_output_of_a_failed_query_is_absent(bucket):
     store, settings = bucket
-    copy = "COPY (SELECT 1 / (value - 900000) AS x, repeat('x', 99) AS y FROM range(1000000)) TO 's3://bucket/o.csv'"
+    copy = "COPY (SELECT sqrt(900000 - value) AS x, repeat('x', 99) AS y FROM range(1000000)) TO 's3://bucket/o.csv'"
     ran = binary.sql(copy, None, "--partitions", "1", **settings)
-    assert ran.code == 1 and re.search("divide", ran.err, re.IGNORECASE), ran.err
+    assert ran.code == 1 and "square root of a negative number" in ran.err, ran.err
     assert any("partNumber" in request for request in store.requests), "no part was sent"
     assert store.objects == {} and store.uploads == {}, store.requests
 

@@ -320,13 +320,13 @@ def test_multipart_output_is_complete(service, tmp_path):
 
 def test_output_of_a_failed_job_is_removed(service):
     before, seen_files = service.files(), set()
-    rows = "SELECT value AS x, repeat('x', 99) AS y, 1 / (value - 900000) AS z FROM range(1000000)"
+    rows = "SELECT value AS x, repeat('x', 99) AS y, sqrt(900000 - value) AS z FROM range(1000000)"
     process = binary.start("sql", f"COPY ({rows}) TO '{service.url}/failed.csv'", "--partitions", "1", env=service.env())
     while process.poll() is None:
         seen_files |= service.files() - before
         time.sleep(0.01)
     out, err = process.communicate()
-    assert process.returncode == 1 and re.search("divide", err, re.IGNORECASE), err
+    assert process.returncode == 1 and "square root of a negative number" in err, err
     assert seen_files, "the job failed before it wrote anything"
     no_secret(out, err)
     seen = binary.sql(f"SELECT count(*) FROM '{service.url}/failed.csv'", env=service.env())

@@ -167,8 +167,8 @@ def rounded(of):
 
 
 def logarithm(of):
-    """Returns minus infinity for zero, where Spark's returns NULL, and raises an error for negative numbers, where
-    the engine returns a NaN that sorts first. `log` with one argument has base 10."""
+    """Raises an error for zero and negative numbers like the engine, where Spark's returns NULL. `log` with one argument
+    has base 10."""
     function, x = {"log": "log10"}.get(of.name, of.name), of.arguments[-1]
     if len(of.arguments) == 2:
         base = of.literal(0)
@@ -180,7 +180,7 @@ def logarithm(of):
     if (value := constant(x)) is not None and value > 0:
         return written(function, x=x)
     template = (
-        f"CASE WHEN x > 0 THEN {function} WHEN x = 0 THEN CAST('-Infinity' AS DOUBLE) "
+        f"CASE WHEN x > 0 THEN {function} WHEN x = 0 THEN raise_error('cannot take the logarithm of zero') "
         "WHEN x < 0 THEN raise_error('cannot take the logarithm of a negative number') END"
     )
     return written(template, x=x if of.kinds[-1].name == "float" else written("CAST(x AS DOUBLE)", x=x))
@@ -211,22 +211,22 @@ def side(of):
 
 
 def substring(of):
-    """Counts positions below 1 from before the first character; Spark counts them from the end."""
+    """Counts position 0 as the one before the first character; Spark counts it as the first."""
     s, start, *count = of.arguments
     at, length = of.literal(1), of.literal(2)
     if length is not None and length < 0:
         of.refuse("the length is negative")
-    if at is not None and at >= 1 and (not count or length is not None):
+    if at is not None and at != 0 and (not count or length is not None):
         return call("substr", *of.arguments)
-    if at is not None and not count:
+    if at == 0 and not count:
         return s
-    if at is not None and length is not None:
-        return call("substr", s, exp.Literal.number(1), exp.Literal.number(max(at + length - 1, 0)))
+    if at == 0 and length is not None:
+        return call("substr", s, exp.Literal.number(1), exp.Literal.number(max(length - 1, 0)))
     if not count:
-        return written("CASE WHEN p >= 1 THEN substr(s, p) WHEN p < 1 THEN s END", s=s, p=start)
+        return call("substr", s, start)
     template = (
-        "CASE WHEN n < 0 THEN raise_error('the length of substr is negative') WHEN p >= 1 THEN substr(s, p, n) "
-        "WHEN p + n > 1 THEN substr(s, 1, p + n - 1) WHEN p + n <= 1 THEN substr(s, 1, 0) END"
+        "CASE WHEN n < 0 THEN raise_error('the length of substr is negative') WHEN p <> 0 THEN substr(s, p, n) "
+        "WHEN p = 0 THEN substr(s, 1, greatest(n - 1, 0)) END"
     )
     return written(template, s=s, p=start, n=count[0])
 
@@ -243,8 +243,13 @@ def character(of):
     return written("decode(unhex(lpad(hex(x), 8, '0')), 'UTF-32')", x=of.arguments[0])
 
 
-def hexadecimal(of):
-    return written("lower(hex(x))", x=of.arguments[0])
+def split_part(of):
+    """Spark raises an error for part 0, and does not split at an empty text."""
+    if of.literal(2) == 0:
+        of.refuse("the number of the part is 0")
+    if isinstance(of.arguments[1], exp.Literal) and not of.arguments[1].this:
+        of.refuse("the separator is empty")
+    return call("split_part", *of.arguments)
 
 
 PARTS = {
@@ -291,6 +296,11 @@ def pattern(of, number, flags=None):
 def regexp_like(of):
     mode, text, _ = pattern(of, 1, 2)
     return exp.Paren(this=exp.RegexpLike(this=of.arguments[0], expression=exp.Literal.string(mode + text)))
+
+
+def regexp_full_match(of):
+    mode, text, _ = pattern(of, 1, 2)
+    return exp.Paren(this=exp.RegexpLike(this=of.arguments[0], expression=exp.Literal.string(rf"{mode}\A(?:{text})\z")))
 
 
 def regexp_replace(of):

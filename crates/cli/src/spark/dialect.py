@@ -3,7 +3,7 @@
 sqlglot parses a statement and writes Spark's SQL. In between, `adapted` visits every node of the tree. It
 rejects constructs and functions that are not known to have the same meaning, and rewrites those that differ
 for some types (`functions.py` lists the functions, `calls.py` rewrites them, `kinds.py` computes the types).
-sqlglot's own translations of functions are not used, because they assume DuckDB's `log`, `^` and `~`.
+sqlglot's own translations of functions are not used, because many of them assume other values for unusual arguments.
 
 A statement that has the same meaning in Spark runs unchanged.
 """
@@ -19,9 +19,9 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError, UnsupportedError
 
 import functions
-from calls import PARSED, Call, Plain, call, constant, named, truncated_quotient, written
+from calls import PARSED, Call, Plain, call, constant, named, written
 from functions import AGGREGATES, FUNCTIONS, SCALARS
-from kinds import BIGINT, MAX_DIGITS, NULL, NUMBERS, OF_FLOAT, TIMESTAMP, Kinds, as_decimal, common, of_spark
+from kinds import BIGINT, FLOAT, MAX_DIGITS, NULL, NUMBERS, OF_FLOAT, TIMESTAMP, Kinds, as_decimal, common, of_spark
 from refused import Refused
 
 # sqlglot also raises an error for everything that it logs.
@@ -45,7 +45,7 @@ CAST_TO = set("TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL BOOLEAN DATE TIM
 class Pellucid(DuckDB):
     """Pellucid's dialect for sqlglot: DuckDB's, without its functions."""
 
-    NULL_ORDERING = "nulls_are_large"
+    NULL_ORDERING = "nulls_are_last"
     TYPED_DIVISION = True
     SAFE_DIVISION = False
 
@@ -53,8 +53,6 @@ class Pellucid(DuckDB):
         FUNCTIONS = {}
         FUNCTION_PARSERS = PARSED
         NO_PAREN_FUNCTION_PARSERS = {"CASE": sqlglot.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
-        BITWISE = sqlglot.Parser.BITWISE
-        EXPONENT = sqlglot.Parser.EXPONENT
         TYPE_CONVERTERS = {}
         RANGE_PARSERS = {
             **DuckDB.Parser.RANGE_PARSERS,
@@ -135,7 +133,9 @@ def as_call(node):
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get((node.args.get("position") or "").upper(), "btrim")
         return call(name, node.this, *([node.expression] if node.args.get("expression") else []))
     if isinstance(node, exp.RegexpLike):
-        return call("regexp_like", node.this, node.expression)
+        return call("regexp_full_match", node.this, node.expression)
+    if isinstance(node, exp.Pow):
+        return call("power", node.this, node.expression)
     if isinstance(node, (exp.CurrentDate, exp.CurrentTimestamp)) and not node.this:
         return call("current_date" if isinstance(node, exp.CurrentDate) else "current_timestamp")
     return None
@@ -224,7 +224,9 @@ class Adapter:
             # Spark reads the word as the alias of the table before it, and joins all rows that match.
             self.refuse(node, f"Spark has no {node.method} JOIN; join the rows with row_number()")
         if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
-            self.refuse(node, "`if` is not a function; use CASE")
+            self.refuse(node, "`if` was not checked to give the same results; use CASE")
+        if isinstance(node, exp.In) and node.args.get("field"):
+            self.refuse(node, "Spark has no IN for lists; use array_contains or EXISTS")
         if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Table):
             self.refuse(node.parent, "table functions were not checked to give the same results")
         if isinstance(node, exp.Anonymous) and node.name.lower() not in FUNCTIONS:
@@ -344,26 +346,22 @@ class Adapter:
             made = written("CAST(x AS TIMESTAMP_NTZ)", x=date)
             self.kinds.known[id(made)] = TIMESTAMP
             self.put(date, made)
+        if isinstance(node, exp.Mod) and names <= {"int", "decimal", "null"} and not constant(node.right):
+            # Spark raises an error for zero.
+            return written("a % nullif(b, 0)", a=node.left, b=node.right)
         return None
 
     def division(self, node):
-        """Rewrites `/` of whole numbers as `DIV`, and truncates quotients of decimals like the engine."""
-        kinds = [self.kinds.of(node.left), self.kinds.of(node.right)]
-        names = {kind.name for kind in kinds} - {"null"}
-        if names <= {"int"}:
-            return exp.IntDiv(this=node.this, expression=node.expression)
-        if "float" in names and names <= set(NUMBERS):
-            return None
-        if not names <= set(NUMBERS):
-            self.refuse(
-                node,
-                "cannot determine whether this divides whole numbers, for which Spark gives fractions; CAST one side to the intended type",
-            )
-        a, b = (as_decimal(kind if kind != NULL else BIGINT) for kind in kinds)
-        made = truncated_quotient(node.left, node.right, a, b)
-        if made is None:
-            self.refuse(node, f"a quotient with {a.scale + 4} decimal places does not fit Spark's {MAX_DIGITS} digits; CAST to fewer digits")
-        return made
+        """Converts both sides of `/` to DOUBLE like the engine; Spark's quotients of decimals are decimals."""
+        names = {self.kinds.of(side).name for side in (node.left, node.right)}
+        if "interval" in names:
+            self.refuse(node, "intervals differ in Spark; divide before making the interval")
+        for side in (node.left, node.right):
+            if not ("float" in names and names <= set(NUMBERS)):
+                made = exp.Cast(this=side.copy(), to=exp.DataType.build("DOUBLE"))
+                self.kinds.known[id(made)] = FLOAT
+                self.put(side, made)
+        return None
 
     def joined(self, node):
         """Checks the operands of `||`, which is NULL in both engines if an operand is."""

@@ -88,27 +88,19 @@ def common(kinds):
     return UNKNOWN
 
 
-def quotient(a, b):
-    """Returns the kind of a quotient of decimals, which is truncated to this scale."""
-    scale = a.scale + 4
-    return decimal(a.precision - a.scale + b.scale + scale, scale)
-
-
 def arithmetic(operator, a, b):
     """Returns the kind of `a operator b`."""
     if NULL in (a, b):
         a, b = (b, b) if a == NULL else (a, a)
     names = {a.name, b.name}
     if names <= set(NUMBERS):
-        if "float" in names:
+        if "float" in names or operator is exp.Div:
             return FLOAT
         if names == {"int"}:
             return max(a, b)
         a, b = as_decimal(a), as_decimal(b)
         if operator is exp.Mul:
             return decimal(a.precision + b.precision + 1, a.scale + b.scale)
-        if operator is exp.Div:
-            return quotient(a, b)
         scale, whole = max(a.scale, b.scale), max(a.precision - a.scale, b.precision - b.scale)
         return decimal(whole + scale + (operator is not exp.Mod), scale)
     if names == {"date"}:

@@ -217,8 +217,8 @@ class Statements:
         if not self.warned:
             self.warned = True
             say(
-                warning="sqlglot is not installed, so SQL has Spark's semantics: NULLs sort first, `/` of whole numbers gives "
-                f"fractions, and many functions give other values; install it ({sys.executable} -m pip install sqlglot)"
+                warning="sqlglot is not installed, so SQL has Spark's semantics: NULLs sort first, `^` is "
+                f"bitwise, and many functions give other values; install it ({sys.executable} -m pip install sqlglot)"
             )
         return text
 

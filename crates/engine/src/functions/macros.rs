@@ -190,7 +190,7 @@ fn is_known(state: &SessionState, name: &str) -> bool {
 }
 
 /// Returns the name of a call in lower case and its place; `None` for a quoted or qualified one.
-pub(super) fn name(function: &Function) -> Option<(String, Span)> {
+pub(crate) fn name(function: &Function) -> Option<(String, Span)> {
     match &function.name.0[..] {
         [ObjectNamePart::Identifier(name)] if name.quote_style.is_none() => {
             Some((name.value.to_lowercase(), name.span))
@@ -222,7 +222,7 @@ fn not_an_aggregate(name: &str, clause: &str, span: Span) -> DataFusionError {
 }
 
 /// Returns an error at a place.
-pub(super) fn wrong(span: Span, message: String) -> DataFusionError {
+pub(crate) fn wrong(span: Span, message: String) -> DataFusionError {
     let diagnostic = Diagnostic::new_error(message.clone(), DiagnosticSpan::try_from_sqlparser_span(span));
     DataFusionError::Plan(message).with_diagnostic(diagnostic)
 }

@@ -3,29 +3,29 @@
 //! | operator | here | in DataFusion |
 //! |---|---|---|
 //! | `/` of whole or decimal numbers | DOUBLE; by zero: infinity | a number of the same type; by zero: an error |
-//! | `%`, `//` by zero | NULL | an error |
+//! | `%` by zero | NULL | an error |
 //! | date ± whole number | a date | an error |
-//! | date ± interval | a timestamp | a date without the hours of the interval |
 //! | interval `*` and `/` number | an interval | an error |
 //! | `text[2:3]` | characters | an error |
+//! | `column.Field`, `column['Field']` of a struct | in any case | exactly |
 //! | `sum` of booleans | number of true ones | an error |
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::functions::expr_fn::nullif;
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue, TableReference};
+use datafusion::functions::expr_fn::{get_field, nullif};
 use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawFieldAccessExpr, RawWindowExpr,
 };
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, Expr, ExprSchemable, GetFieldAccess, Operator, ScalarUDF, cast, lit,
+    BinaryExpr, Expr, ExprSchemable, GetFieldAccess, Operator, ScalarUDF, cast, lit,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 /// The rules.
 #[derive(Debug)]
-pub(super) struct Operators {
+pub(crate) struct Operators {
     /// The function that returns characters of a text.
     pub slice: Arc<ScalarUDF>,
     /// The function that multiplies an interval.
@@ -39,12 +39,6 @@ impl ExprPlanner for Operators {
         let numbers = is_exact(&types.0) && is_exact(&types.1);
         let made = match op {
             BinaryOperator::Divide if numbers => {
-                binary(cast(left, DataType::Float64), Operator::Divide, cast(right, DataType::Float64))
-            }
-            BinaryOperator::DuckIntegerDivide if types.0.is_integer() && types.1.is_integer() => {
-                binary(left, Operator::Divide, not_zero(right))
-            }
-            BinaryOperator::DuckIntegerDivide if types.0.is_numeric() && types.1.is_numeric() => {
                 binary(cast(left, DataType::Float64), Operator::Divide, cast(right, DataType::Float64))
             }
             BinaryOperator::Modulo if numbers && !matches!(right, Expr::Literal(..)) => {
@@ -72,26 +66,6 @@ impl ExprPlanner for Operators {
             BinaryOperator::Minus if is_date(&types.0) && types.1.is_integer() => {
                 days(left, Operator::Minus, right)
             }
-            BinaryOperator::Plus if is_date(&types.0) && is_interval(&types.1) => {
-                binary(moment(left), Operator::Plus, right)
-            }
-            BinaryOperator::Plus if is_interval(&types.0) && is_date(&types.1) => {
-                binary(moment(right), Operator::Plus, left)
-            }
-            BinaryOperator::Minus if is_date(&types.0) && is_interval(&types.1) => {
-                binary(moment(left), Operator::Minus, right)
-            }
-            BinaryOperator::Gt
-            | BinaryOperator::GtEq
-            | BinaryOperator::Lt
-            | BinaryOperator::LtEq
-            | BinaryOperator::Eq
-            | BinaryOperator::NotEq => {
-                // A date is compared with a date, so that scans can be pruned.
-                let right = if is_date(&types.0) { as_date(right, schema)? } else { right };
-                let left = if is_date(&types.1) { as_date(left, schema)? } else { left };
-                return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }));
-            }
             _ => return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right })),
         };
         Ok(PlannerResult::Planned(made))
@@ -103,7 +77,8 @@ impl ExprPlanner for Operators {
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
         let RawFieldAccessExpr { field_access, expr } = expr;
-        let text = expr.get_type(schema)?.is_string();
+        let kind = expr.get_type(schema)?;
+        let text = kind.is_string();
         match field_access {
             GetFieldAccess::ListIndex { key } if text => {
                 Ok(PlannerResult::Planned(self.slice.call(vec![expr, (*key).clone(), *key])))
@@ -111,8 +86,30 @@ impl ExprPlanner for Operators {
             GetFieldAccess::ListRange { start, stop, stride } if text && *stride == lit(1_i64) => {
                 Ok(PlannerResult::Planned(self.slice.call(vec![expr, *start, *stop])))
             }
+            GetFieldAccess::NamedStructField { name } => {
+                let exact = name.try_as_str().flatten().and_then(|name| field_of(&kind, name));
+                let name = exact.map_or(name, |field| ScalarValue::from(field.name().as_str()));
+                let field_access = GetFieldAccess::NamedStructField { name };
+                Ok(PlannerResult::Original(RawFieldAccessExpr { field_access, expr }))
+            }
             field_access => Ok(PlannerResult::Original(RawFieldAccessExpr { field_access, expr })),
         }
+    }
+
+    fn plan_compound_identifier(
+        &self,
+        field: &Field,
+        qualifier: Option<&TableReference>,
+        nested_names: &[String],
+    ) -> Result<PlannerResult<Vec<Expr>>> {
+        let mut expr = Expr::Column(Column::from((qualifier, field)));
+        let mut kind = field.data_type();
+        for name in nested_names {
+            let Some(field) = field_of(kind, name) else { return Ok(PlannerResult::Original(Vec::new())) };
+            expr = get_field(expr, field.name().as_str());
+            kind = field.data_type();
+        }
+        Ok(PlannerResult::Planned(expr))
     }
 
     fn plan_aggregate(&self, mut expr: RawAggregateExpr) -> Result<PlannerResult<RawAggregateExpr>> {
@@ -124,6 +121,16 @@ impl ExprPlanner for Operators {
         count_true(expr.func_def.name(), &mut expr.args);
         Ok(PlannerResult::Original(expr))
     }
+}
+
+/// Returns the field of a struct with this name, or the only one with the name in another case.
+fn field_of<'a>(kind: &'a DataType, name: &str) -> Option<&'a Field> {
+    let DataType::Struct(fields) = kind else { return None };
+    if let Some(field) = fields.iter().find(|field| field.name() == name) {
+        return Some(field);
+    }
+    let mut like = fields.iter().filter(|field| field.name().to_lowercase() == name.to_lowercase());
+    like.next().filter(|_| like.next().is_none()).map(AsRef::as_ref)
 }
 
 /// Makes numbers of booleans that are summed. The type of a column is not known here, so that it stays.
@@ -186,30 +193,4 @@ fn not_zero(divisor: Expr) -> Expr {
 fn days(date: Expr, op: Operator, number: Expr) -> Expr {
     let since = cast(cast(date, DataType::Int32), DataType::Int64);
     cast(cast(binary(since, op, cast(number, DataType::Int64)), DataType::Int32), DataType::Date32)
-}
-
-fn moment(date: Expr) -> Expr {
-    cast(date, DataType::Timestamp(TimeUnit::Microsecond, None))
-}
-
-/// Returns date ± interval as a date, if the interval has no hours; otherwise the expression itself.
-fn as_date(expr: Expr, schema: &DFSchema) -> Result<Expr> {
-    if let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) = &expr
-        && is_whole_days(right)
-        && let Expr::Cast(Cast { expr: date, field }) = left.as_ref()
-        && matches!(field.data_type(), DataType::Timestamp(TimeUnit::Microsecond, None))
-        && is_date(&date.get_type(schema)?)
-    {
-        return Ok(binary((**date).clone(), *op, (**right).clone()));
-    }
-    Ok(expr)
-}
-
-fn is_whole_days(expr: &Expr) -> bool {
-    match expr {
-        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => interval.nanoseconds == 0,
-        Expr::Literal(ScalarValue::IntervalYearMonth(Some(_)), _) => true,
-        Expr::Literal(ScalarValue::IntervalDayTime(Some(interval)), _) => interval.milliseconds == 0,
-        _ => false,
-    }
 }

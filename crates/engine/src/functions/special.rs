@@ -3,13 +3,14 @@
 use datafusion::common::Result;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArgumentList, FunctionArguments, Ident, Interval, ObjectName, Spanned, Subscript, TableAlias,
+    FunctionArgumentList, FunctionArguments, Ident, Interval, ObjectName, Subscript, TableAlias,
     TableAliasColumnDef, TableFactor, UnaryOperator, Value,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
+use crate::functions::dates::parts::Part;
 use crate::functions::macros::{name, wrong};
-use crate::functions::parts::Part;
+use crate::sql::tree;
 
 /// Other names of functions.
 const RENAMED: [(&str, &str); 28] = [
@@ -81,7 +82,7 @@ const OF_LISTS: [&str; 30] = [
 ///
 /// # Errors
 /// Returns an error with its place if the form of the call has no meaning.
-pub(super) fn call(function: &Function) -> Result<Option<Expr>> {
+pub(crate) fn call(function: &Function) -> Result<Option<Expr>> {
     let (Some((name, span)), FunctionArguments::List(list)) = (name(function), &function.args) else {
         return Ok(None);
     };
@@ -122,7 +123,9 @@ pub(super) fn call(function: &Function) -> Result<Option<Expr>> {
                 one => Expr::Array(Array { elem: vec![one.clone()], named: false }),
             };
             let to = format!("pellucid_{name}");
-            Ok(Some(Expr::Function(with(&to, vec![text.clone(), formats]))))
+            let zoned = formats.to_string().contains("%z");
+            let moment = Expr::Function(with(&to, vec![text.clone(), formats]));
+            Ok(Some(if zoned { tree::call_at(span, "pellucid_utc", vec![moment]) } else { moment }))
         }
         ("strftime", Some([format @ Expr::Value(_), x])) if !matches!(x, Expr::Value(_)) => {
             Ok(Some(Expr::Function(with("strftime", vec![x.clone(), format.clone()]))))
@@ -130,6 +133,15 @@ pub(super) fn call(function: &Function) -> Result<Option<Expr>> {
         ("substr" | "substring" | "array_slice" | "list_slice", Some([text, start, rest @ ..])) => {
             substring(&name, text, start, rest)
                 .map_or(Ok(None), |made| Ok(Some(Expr::Function(with("pellucid_substr", made)))))
+        }
+        // Lists in lists, and then the fields of structs.
+        ("unnest", None)
+            if list.args.len() == 2
+                && list.args[1].to_string().to_lowercase().replace(' ', "") == "recursive:=true" =>
+        {
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) = &list.args[0] else { return Ok(None) };
+            let inner = with("unnest", vec![value.clone()]);
+            Ok(Some(Expr::Function(with("unnest", vec![Expr::Function(inner)]))))
         }
         ("struct_pack", None) => Ok(Some(Expr::Function(with("named_struct", named(list, &name, span)?)))),
         ("struct_insert" | "struct_update", None) => {
@@ -248,20 +260,21 @@ fn named(list: &FunctionArgumentList, function: &str, span: Span) -> Result<Vec<
 }
 
 /// Rewrites operators and other special forms as calls.
-pub(super) fn rewrite(expr: &mut Expr) {
+pub(crate) fn rewrite(expr: &mut Expr) {
     let made = match expr {
         Expr::Extract { field, expr: x, .. } => {
-            Some(function("date_part", vec![text_of(&field.to_string().to_lowercase()), (**x).clone()]))
+            Some(tree::call("date_part", vec![text_of(&field.to_string().to_lowercase()), (**x).clone()]))
         }
         Expr::Substring { expr: text, substring_from, substring_for, .. } => {
             let start = substring_from.as_deref().cloned().unwrap_or_else(|| number("1"));
             let rest: Vec<Expr> = substring_for.as_deref().cloned().into_iter().collect();
-            substring("substr", text, &start, &rest).map(|arguments| function("pellucid_substr", arguments))
+            substring("substr", text, &start, &rest).map(|arguments| tree::call("pellucid_substr", arguments))
         }
         Expr::BinaryOp { left, op, right } => {
-            let both = |name| Some(function(name, vec![(**left).clone(), (**right).clone()]));
+            let both = |name| Some(tree::call(name, vec![(**left).clone(), (**right).clone()]));
             match op {
                 BinaryOperator::BitwiseXor | BinaryOperator::PGExp => both("power"),
+                BinaryOperator::DuckIntegerDivide => both("pellucid_quotient"),
                 BinaryOperator::PGStartsWith => both("starts_with"),
                 BinaryOperator::PGRegexMatch => both("regexp_full_match"),
                 BinaryOperator::PGRegexNotMatch => both("regexp_full_match").map(not),
@@ -270,10 +283,10 @@ pub(super) fn rewrite(expr: &mut Expr) {
             }
         }
         Expr::SimilarTo { negated, expr, pattern, escape_char: None } => {
-            let made = function("regexp_full_match", vec![(**expr).clone(), (**pattern).clone()]);
+            let made = tree::call("regexp_full_match", vec![(**expr).clone(), (**pattern).clone()]);
             Some(if *negated { not(made) } else { made })
         }
-        Expr::UnaryOp { op: UnaryOperator::PGAbs, expr } => Some(function("abs", vec![(**expr).clone()])),
+        Expr::UnaryOp { op: UnaryOperator::PGAbs, expr } => Some(tree::call("abs", vec![(**expr).clone()])),
         Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => Some(Expr::BinaryOp {
             left: expr.clone(),
             op: BinaryOperator::Xor,
@@ -290,25 +303,15 @@ pub(super) fn rewrite(expr: &mut Expr) {
             ) =>
         {
             let unit = text_of(&unit.to_string().to_lowercase());
-            Some(function("pellucid_interval", vec![unit, (**value).clone()]))
-        }
-        // Bounds with intervals are compared one by one, for `planner.rs`.
-        Expr::Between { expr, negated, low, high }
-            if matches!(**expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
-                && (has_interval(low) || has_interval(high)) =>
-        {
-            let compare = |op, other: &Expr| {
-                Box::new(Expr::BinaryOp { left: expr.clone(), op, right: Box::new(other.clone()) })
-            };
-            let both = Expr::Nested(Box::new(Expr::BinaryOp {
-                left: compare(BinaryOperator::GtEq, low),
-                op: BinaryOperator::And,
-                right: compare(BinaryOperator::LtEq, high),
-            }));
-            Some(if *negated { not(both) } else { both })
+            Some(tree::call("pellucid_interval", vec![unit, (**value).clone()]))
         }
         Expr::CompoundFieldAccess { access_chain, .. } => {
             for access in access_chain {
+                if let AccessExpr::Dot(field) = access
+                    && let Expr::Identifier(name) = field
+                {
+                    *field = text_of(&name.value);
+                }
                 if let AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, .. }) = access {
                     lower_bound.get_or_insert_with(|| number("1"));
                     upper_bound.get_or_insert_with(|| Expr::UnaryOp {
@@ -326,17 +329,8 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-fn has_interval(expr: &Expr) -> bool {
-    match expr {
-        Expr::Interval(_) => true,
-        Expr::BinaryOp { left, right, .. } => has_interval(left) || has_interval(right),
-        Expr::Nested(inner) => has_interval(inner),
-        _ => false,
-    }
-}
-
 /// Names the column of a table function as DuckDB does: `range`, `generate_series`, `unnest`.
-pub(super) fn table(table: &mut TableFactor) {
+pub(crate) fn table(table: &mut TableFactor) {
     let (name, alias) = match table {
         TableFactor::Table { name, args: Some(_), alias, .. } => {
             let Some(name) = name.0.last().and_then(|part| part.as_ident()) else { return };
@@ -368,24 +362,4 @@ fn text_of(text: &str) -> Expr {
 
 fn not(expr: Expr) -> Expr {
     Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(expr) }
-}
-
-/// Returns a call whose place is that of its arguments.
-pub(crate) fn function(name: &str, arguments: Vec<Expr>) -> Expr {
-    let span = Span::union_iter(arguments.iter().map(Spanned::span).filter(|span| *span != Span::empty()));
-    let args = arguments.into_iter().map(|one| FunctionArg::Unnamed(FunctionArgExpr::Expr(one))).collect();
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::with_span(span, name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args,
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }

@@ -4,7 +4,7 @@
 //! Names that begin with `pellucid_` are functions of our own that only macros call.
 
 /// The macros.
-pub(super) const MACROS: &str = r"
+pub(crate) const MACROS: &str = r#"
 # Dates and timestamps
 year (x) = date_part('year', x)
 quarter (x) = date_part('quarter', x)
@@ -36,6 +36,7 @@ dayname (x) = strftime(x, '%A')
 to_char (x, f) = pellucid_to_char(x, f)
 strptime (s, f) = pellucid_strptime(s, pellucid_formats(f))
 try_strptime (s, f) = pellucid_try_strptime(s, pellucid_formats(f))
+pellucid_utc (x) = arrow_cast(x, 'Timestamp(Microsecond, Some("+00:00"))')
 last_day (x) = CAST(date_trunc('month', CAST(x AS DATE)) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)
 date_add (d, i) = d + i
 epoch_us (x) = pellucid_micros(x)
@@ -88,12 +89,18 @@ mod (x, y) = x % y
 add (x, y) = x + y
 subtract (x, y) = x - y
 multiply (x, y) = x * y
-divide (x, y) = x // y
+divide (x, y) = pellucid_quotient(x, y)
 xor (x, y) = x XOR y
 even (x) = signum(CAST(x AS DOUBLE)) * ceil(abs(CAST(x AS DOUBLE)) / 2.0) * 2.0
 ceiling (x) = ceil(x)
 isinf (x) = abs(CAST(x AS DOUBLE)) = CAST('inf' AS DOUBLE)
 isfinite (x) = abs(CAST(x AS DOUBLE)) < CAST('inf' AS DOUBLE)
+
+sqrt (x) = pellucid_sqrt(x)
+ln (x) = pellucid_ln(x)
+log2 (x) = pellucid_log2(x)
+log10, log (x) = pellucid_log10(x)
+log (b, x) = pellucid_ln(x) / pellucid_ln(b)
 
 # Conditions
 if, iff (c, yes, no) = CASE WHEN c THEN yes ELSE no END
@@ -121,16 +128,16 @@ group_concat, listagg, string_agg (x) = string_agg(x, ',')
 group_concat, listagg (x, separator) = string_agg(x, separator)
 first, arbitrary (x) = first_value(x)
 last (x) = last_value(x)
-count_if, countif (c) = count(CASE WHEN c THEN 1 END)
+count_if, countif (c) = sum(CASE WHEN c THEN 1 ELSE 0 END)
 approx_count_distinct (x) = approx_distinct(x)
 approx_quantile (x, q) = approx_percentile_cont(x, q)
 variance (x) = var_samp(x)
-geomean, geometric_mean (x) = exp(avg(ln(x)))
-sem (x) = stddev_pop(x) / sqrt(count(x))
+geomean, geometric_mean (x) = exp(avg(pellucid_ln(x)))
+sem (x) = stddev_pop(x) / pellucid_sqrt(count(x))
 favg, mean (x) = avg(x)
 fsum, sumkahan, kahan_sum (x) = sum(CAST(x AS DOUBLE))
 max (x, n) = array_slice(array_agg(x ORDER BY x DESC NULLS LAST) FILTER (WHERE x IS NOT NULL), 1, n)
 min (x, n) = array_slice(array_agg(x ORDER BY x ASC NULLS LAST) FILTER (WHERE x IS NOT NULL), 1, n)
 arg_max, max_by, argmax (x, y, n) = array_slice(array_agg(x ORDER BY y DESC NULLS LAST) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL), 1, n)
 arg_min, min_by, argmin (x, y, n) = array_slice(array_agg(x ORDER BY y ASC NULLS LAST) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL), 1, n)
-";
+"#;

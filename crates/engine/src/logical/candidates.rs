@@ -20,7 +20,8 @@ pub(crate) fn rewrite(state: &SessionState, error: DataFusionError) -> DataFusio
             )),
             _ => None,
         },
-        DataFusionError::Plan(text) => unknown_function(state, text),
+        DataFusionError::Plan(text) => unknown_function(state, text).or_else(|| wrong_arguments(text)),
+        DataFusionError::Execution(text) => wrong_arguments(text),
         _ => None,
     };
     message.map_or(error, DataFusionError::Plan)
@@ -69,6 +70,33 @@ fn unknown_function(state: &SessionState, text: &str) -> Option<String> {
         near => did_you_mean(&near),
     };
     Some(format!("cannot find function {name}; {hint}"))
+}
+
+/// Shortens the error of a call whose arguments do not fit, which DataFusion wraps and follows with a list of types.
+fn wrong_arguments(text: &str) -> Option<String> {
+    let (before, after) = text.split_once("No function matches the given name and argument types '")?;
+    if let Some((_, own)) = before.rsplit_once("coercion failed with: ")
+        && let Some(at) = own.find("cannot ")
+    {
+        return Some(own[at..].trim_end_matches(['.', ' ']).to_string());
+    }
+    let (call, forms) = after.split_once('\'')?;
+    let forms: Vec<&str> = forms
+        .lines()
+        .map(str::trim)
+        .skip_while(|line| *line != "Candidate functions:")
+        .skip(1)
+        .filter(|form| !form.contains("UserDefined"))
+        .collect();
+    let way_out = match &forms[..] {
+        [] => "CAST the arguments".to_string(),
+        [form, ..] if forms.len() <= LISTED => {
+            let forms = if forms.len() == 1 { form.to_string() } else { forms.join(" or ") };
+            format!("it takes {forms}")
+        }
+        _ => "CAST the arguments".to_string(),
+    };
+    Some(format!("cannot call {call}: the number or the types of the arguments do not fit; {way_out}"))
 }
 
 /// Proposes the names nearest to `name`, or lists the first ones.

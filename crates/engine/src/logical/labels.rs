@@ -8,9 +8,10 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
+use datafusion::common::DFSchema;
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::{
-    ExcludeSelectItem, Expr, Ident, Query, Select, SelectItem, SetExpr, Statement, VisitorMut,
+    ExcludeSelectItem, Expr, Ident, Query, Select, SelectItem, SetExpr, Statement, Visitor, VisitorMut,
 };
 
 use crate::sql::tree;
@@ -54,6 +55,35 @@ impl VisitorMut for Selects {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         name(select);
         ControlFlow::Continue(())
+    }
+}
+
+/// Adds the names of the columns that `unnest` of a struct makes: those of its fields.
+pub(crate) fn of_unnest(tree: &Tree, schema: &DFSchema, labels: &mut Labels) {
+    struct Find(bool);
+    impl Visitor for Find {
+        type Break = std::convert::Infallible;
+
+        fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Self::Break> {
+            self.0 |= select
+                .projection
+                .iter()
+                .any(|item| matches!(item, SelectItem::UnnamedExpr(e) if is_unnest(e)));
+            ControlFlow::Continue(())
+        }
+    }
+    let mut find = Find(false);
+    // `Break` is `Infallible`.
+    let _ = tree::inspect(tree, &mut find);
+    if !find.0 {
+        return;
+    }
+    for field in schema.fields() {
+        // `unnest_placeholder(…).a`, or `column.a`: DataFusion gives other columns no dot.
+        if let Some((_, name)) = field.name().rsplit_once('.').filter(|_| !labels.contains_key(field.name()))
+        {
+            labels.insert(field.name().clone(), name.trim_matches('"').to_string());
+        }
     }
 }
 

@@ -41,7 +41,10 @@ pub(crate) async fn plan(
     };
     let error = match resolved(&mut context, &mut tree, &mut labels).await {
         Ok(plan) => match columns(&plan) {
-            Ok(()) => return Ok((plan, labels)),
+            Ok(()) => {
+                labels::of_unnest(&tree, plan.schema(), &mut labels);
+                return Ok((plan, labels));
+            }
             Err(error) => error,
         },
         Err(error) => error,
@@ -84,6 +87,11 @@ async fn resolved(
                 labels.values_mut().filter(|label| **label == from).for_each(|label| label.clone_from(&to));
                 continue;
             }
+        }
+        if names::unnest_struct(tree, &error) {
+            // The column that it names may be in another case.
+            renamed.clear();
+            continue;
         }
         let Some(StandIn { name, table, quoted }) = tables::stand_in(context.state(), &error) else {
             return Err(error);

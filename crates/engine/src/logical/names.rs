@@ -5,12 +5,12 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::common::{Column, DataFusionError, SchemaError};
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::{
     ExceptSelectItem, ExcludeSelectItem, Expr, Ident, IdentWithAlias, JoinConstraint, JoinOperator,
-    ObjectName, ObjectNamePart, OrderByKind, Query, RenameSelectItem, Select, SelectItem, SetExpr, Statement,
-    TableFactor, VisitorMut, WildcardAdditionalOptions,
+    ObjectName, ObjectNamePart, OrderByKind, Query, RenameSelectItem, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableFactor, VisitorMut, WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::tokenizer::Location;
 
@@ -118,8 +118,59 @@ pub(crate) fn other_case(error: &DataFusionError) -> Option<(String, String)> {
         };
         same_table && valid.name != field.name && lower(&valid.name) == lower(&field.name)
     });
-    let first = found.next()?;
+    let Some(first) = found.next() else {
+        return of_range(field, valid_fields).or_else(|| of_struct(field, valid_fields));
+    };
     found.all(|other| other.name == first.name).then(|| (field.name.clone(), first.name.clone()))
+}
+
+/// Returns the column of the table function `range`, which DataFusion calls `value`.
+fn of_range(field: &Column, valid: &[Column]) -> Option<(String, String)> {
+    let mut names = valid.iter().map(|column| column.name.as_str());
+    let range = names.find(|name| matches!(*name, "range" | "generate_series"))?;
+    (field.name == "value").then(|| (field.name.clone(), range.to_string()))
+}
+
+/// Returns a name before a dot, and the only column that differs from it in case alone. It may be a struct.
+fn of_struct(field: &Column, valid: &[Column]) -> Option<(String, String)> {
+    let relation = field.relation.as_ref()?;
+    let names = [relation.catalog(), relation.schema(), Some(relation.table())];
+    names.into_iter().flatten().find_map(|name| {
+        let mut found =
+            valid.iter().filter(|column| lower(&column.name) == lower(name) && column.name != name);
+        let column = found.next()?;
+        found.all(|other| other.name == column.name).then(|| (name.to_string(), column.name.clone()))
+    })
+}
+
+/// Replaces `column.*` by `unnest(column)`, the fields of a struct, if no table has the name. Returns true if anything
+/// changed.
+pub(crate) fn unnest_struct(tree: &mut Tree, error: &DataFusionError) -> bool {
+    struct Unnest<'a>(&'a str, bool);
+    impl VisitorMut for Unnest<'_> {
+        type Break = std::convert::Infallible;
+
+        fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
+            for item in &mut select.projection {
+                if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) =
+                    item
+                    && let [ObjectNamePart::Identifier(column)] = &name.0[..]
+                    && column.value.eq_ignore_ascii_case(self.0)
+                {
+                    let column = Expr::Identifier(column.clone());
+                    *item = SelectItem::UnnamedExpr(tree::call("unnest", vec![column]));
+                    self.1 = true;
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let DataFusionError::Plan(message) = error.find_root() else { return false };
+    let Some(qualifier) = message.strip_prefix("Invalid qualifier ") else { return false };
+    let mut unnest = Unnest(qualifier.trim(), false);
+    // `Break` is `Infallible`.
+    let _ = tree::visit(tree, &mut unnest);
+    unnest.1
 }
 
 fn lower(name: &str) -> String {

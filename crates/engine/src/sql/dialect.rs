@@ -34,7 +34,7 @@ impl Dialect for Pellucid {
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
-        operators::prefix(parser)
+        operators::prefix(self, parser)
     }
 
     fn parse_infix(

@@ -1,4 +1,4 @@
-//! Operators of DuckDB that the parser lacks: `x ** y`, `x IN list`, `s GLOB p`, and `[x + 1 FOR x IN list IF x > 0]`.
+//! Operators of DuckDB that the parser lacks or binds otherwise: `x ** y`, `x ^ y`, `x IN list`, `s GLOB p`, and `[x + 1 FOR x IN list IF x > 0]`.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, OneOrManyWithParens,
@@ -9,14 +9,17 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::functions::call_of;
+use crate::sql::tree::call;
+
+/// How much more strongly a power binds than `*`.
+const POWER: u8 = 5;
 
 type Parsed<T> = Result<T, ParserError>;
 
 /// Returns how strongly the next operator binds, if it is one of these.
 pub(crate) fn precedence(dialect: &dyn Dialect, parser: &Parser<'_>) -> Option<u8> {
     match operator(parser)? {
-        Operator::Power => Some(dialect.prec_value(Precedence::Caret)),
+        Operator::Power => Some(dialect.prec_value(Precedence::MulDivModOp) + POWER),
         Operator::Glob => Some(dialect.prec_value(Precedence::Like)),
         Operator::InList(_) => Some(dialect.prec_value(Precedence::Between)),
     }
@@ -25,21 +28,28 @@ pub(crate) fn precedence(dialect: &dyn Dialect, parser: &Parser<'_>) -> Option<u
 /// Parses the next operator and what follows it, if it is one of these.
 pub(crate) fn infix(parser: &mut Parser<'_>, left: &Expr, precedence: u8) -> Option<Parsed<Expr>> {
     let operator = operator(parser)?;
-    for _ in 0..operator.tokens() {
+    for _ in 0..operator.tokens(parser) {
         parser.next_token();
     }
     Some(parser.parse_subexpr(precedence).map(|right| match operator {
         Operator::Power => binary(left, BinaryOperator::PGExp, right),
         Operator::Glob => binary(left, BinaryOperator::Custom("GLOB".to_string()), right),
         Operator::InList(negated) => {
-            let found = call_of("list_contains", vec![right, left.clone()]);
+            let found = call("list_contains", vec![right, left.clone()]);
             if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(found) } } else { found }
         }
     }))
 }
 
-/// Parses a list comprehension, if one begins here.
-pub(crate) fn prefix(parser: &mut Parser<'_>) -> Option<Parsed<Expr>> {
+/// Parses a list comprehension or a minus, if one begins here.
+pub(crate) fn prefix(dialect: &dyn Dialect, parser: &mut Parser<'_>) -> Option<Parsed<Expr>> {
+    if parser.peek_token_ref().token == Token::Minus {
+        parser.next_token();
+        // It binds more strongly than a power: -2 ^ 2 is 4.
+        let operand = parser.parse_subexpr(dialect.prec_value(Precedence::MulDivModOp) + POWER + 1);
+        let negative = |operand| Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(operand) };
+        return Some(operand.map(negative));
+    }
     is_comprehension(parser).then(|| comprehension(parser))
 }
 
@@ -51,8 +61,9 @@ enum Operator {
 }
 
 impl Operator {
-    fn tokens(&self) -> usize {
+    fn tokens(&self, parser: &Parser<'_>) -> usize {
         match self {
+            Operator::Power if parser.peek_token_ref().token == Token::Caret => 1,
             Operator::Power | Operator::InList(true) => 2,
             Operator::Glob | Operator::InList(false) => 1,
         }
@@ -69,6 +80,7 @@ fn operator(parser: &Parser<'_>) -> Option<Operator> {
         _ => false,
     };
     match token(0) {
+        Token::Caret => Some(Operator::Power),
         Token::Mul if *token(1) == Token::Mul => Some(Operator::Power),
         Token::Word(word)
             if word.value.eq_ignore_ascii_case("glob")
@@ -134,10 +146,10 @@ fn comprehension(parser: &mut Parser<'_>) -> Parsed<Expr> {
             let message = "a list comprehension with an index cannot have IF; use list_filter before it";
             return Err(ParserError::ParserError(message.to_string()));
         }
-        list = call_of("list_filter", vec![list, lambda(condition)]);
+        list = call("list_filter", vec![list, lambda(condition)]);
     }
     parser.expect_token(&Token::RBracket)?;
-    Ok(call_of("list_transform", vec![list, lambda(value)]))
+    Ok(call("list_transform", vec![list, lambda(value)]))
 }
 
 #[cfg(test)]
@@ -148,6 +160,7 @@ mod tests {
     fn operators_of_duckdb_are_parsed() {
         for (sql, expected) in [
             ("SELECT 2 ** 3 + 1", "SELECT 2 ^ 3 + 1"),
+            ("SELECT - 2 * 3 ^ 2", "SELECT -2 * 3 ^ 2"),
             ("SELECT 'a' IN l, b NOT IN [1]", "SELECT list_contains(l, 'a'), NOT list_contains([1], b)"),
             ("SELECT a IN (1, 2), b NOT IN (SELECT 1)", "SELECT a IN (1, 2), b NOT IN (SELECT 1)"),
             ("SELECT a GLOB 'x*' AND b", "SELECT a GLOB 'x*' AND b"),

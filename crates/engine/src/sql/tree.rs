@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Ident, ObjectName, Spanned, TableAlias, TableFactor, Visit, VisitMut, Visitor,
-    VisitorMut,
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+    Ident, ObjectName, Spanned, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
@@ -106,6 +106,31 @@ pub(crate) fn divisions(statement: &Statement) -> Vec<Division> {
     let _ = inspect(statement, &mut found);
     found.0.dedup_by(|a, b| a.text == b.text);
     found.0
+}
+
+/// Returns a call whose place is that of its arguments.
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let span = Span::union_iter(arguments.iter().map(Spanned::span).filter(|span| *span != Span::empty()));
+    call_at(span, name, arguments)
+}
+
+/// Returns a call at a place.
+pub(crate) fn call_at(span: Span, name: &str, arguments: Vec<Expr>) -> Expr {
+    let args = arguments.into_iter().map(|one| FunctionArg::Unnamed(FunctionArgExpr::Expr(one))).collect();
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::with_span(span, name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args,
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }
 
 #[cfg(test)]

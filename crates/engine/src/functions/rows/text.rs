@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::functions::format::pad;
 use crate::functions::rows::Kind::{Any, Blob, Boolean, Double, Integer, Text, Texts};
+use crate::functions::rows::format::pad;
 use crate::functions::rows::{Function, Value};
 
 /// Letters with an accent, each before the letter without it.
@@ -12,7 +12,7 @@ const ACCENTS: &str = "ÀAÁAÂAÃAÄAÅAÇCÈEÉEÊEËEÌIÍIÎIÏIÑNÒOÓOÔO
 ĆCćcĈCĉcĊCċcČCčcĎDďdĒEēeĔEĕeĖEėeĘEęeĚEěeĜGĝgĞGğgĠGġgĢGģgĤHĥhĨIĩiĪIīiĬIĭiĮIįiİIĴJĵjĶKķkĹLĺlĻLļlĽLľlŃNńnŅNņnŇNňnŌOōoŎOŏoŐOőo\
 ŔRŕrŖRŗrŘRřrŚSśsŜSŝsŞSşsŠSšsŢTţtŤTťtŨUũuŪUūuŬUŭuŮUůuŰUűuŲUųuŴWŵwŶYŷyŸYŹZźzŻZżzŽZžzȘSșsȚTțt";
 
-pub(super) const FUNCTIONS: &[Function] = &[
+pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new(&["damerau_levenshtein"], &[Text, Text], Integer, |_, v| {
         Ok(count(strsim::damerau_levenshtein(v[0].text(), v[1].text())))
     }),
@@ -50,8 +50,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .with_nulls(),
     Function::new(&["split_part"], &[Text, Text, Integer], Text, |_, v| {
         let by = v[1].text();
-        let parts: Vec<&str> =
-            if by.is_empty() { vec![v[0].text()] } else { v[0].text().split(by).collect() };
+        let text = v[0].text();
+        let parts: Vec<&str> = match by {
+            "" => text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]).collect(),
+            by => text.split(by).collect(),
+        };
         let at = v[2].integer();
         let at = if at < 0 { parts.len() as i64 + at } else { at - 1 };
         Ok(usize::try_from(at).ok().and_then(|at| parts.get(at)).map_or("", |part| *part).to_string().into())
@@ -193,13 +196,28 @@ pub(super) const FUNCTIONS: &[Function] = &[
             Value::Integer(number) => number.to_string().into(),
             Value::Boolean(is) => is.to_string().into(),
             Value::Decimal(text) => text.clone().into(),
-            other => crate::functions::format::shortest(other.double()).into(),
+            other => crate::functions::rows::format::shortest(other.double()).into(),
         })
     }),
+    Function::new(&["pellucid_sqrt"], &[Double], Double, |_, v| match v[0].double() {
+        x if x < 0.0 => Err("cannot compute the square root of a negative number".to_string()),
+        x => Ok(Value::Double(x.sqrt())),
+    }),
+    Function::new(&["pellucid_ln"], &[Double], Double, |_, v| positive(&v[0], f64::ln)),
+    Function::new(&["pellucid_log2"], &[Double], Double, |_, v| positive(&v[0], f64::log2)),
+    Function::new(&["pellucid_log10"], &[Double], Double, |_, v| positive(&v[0], f64::log10)),
     Function::new(&["bit_count"], &[Integer], Integer, |_, v| {
         Ok(Value::Integer(v[0].integer().count_ones().into()))
     }),
 ];
+
+fn positive<'a>(x: &Value<'_>, logarithm: fn(f64) -> f64) -> Result<Value<'a>, String> {
+    match x.double() {
+        0.0 => Err("cannot compute the logarithm of zero".to_string()),
+        x if x < 0.0 => Err("cannot compute the logarithm of a negative number".to_string()),
+        x => Ok(Value::Double(logarithm(x))),
+    }
+}
 
 fn count(number: usize) -> Value<'static> {
     Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))

@@ -5,7 +5,7 @@ use regex::Regex;
 use crate::functions::rows::Kind::{Boolean, Integer, Text, Texts};
 use crate::functions::rows::{Function, Memory, Value};
 
-pub(super) const FUNCTIONS: &[Function] = &[
+pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new(&["regexp_extract"], &[Text, Text, Integer, Text], Text, |memory, v| {
         let pattern = compiled(memory, v[1].text(), v.get(3), false)?;
         let found = pattern.captures(v[0].text()).and_then(|found| found.get(group(v)));
@@ -61,17 +61,17 @@ fn group(values: &[Value<'_>]) -> usize {
 /// Compiles a pattern with DuckDB's options: `c`, `i`, `l`, `m`, `n`, `p`, `s` and `g`.
 fn compiled(
     memory: &mut Memory,
-    pattern: &str,
+    given: &str,
     options: Option<&Value<'_>>,
     full: bool,
 ) -> Result<Regex, String> {
     let mut flags = String::new();
-    let mut pattern = pattern.to_string();
+    let mut pattern = of_re2(given);
     for option in options.map_or("", Value::text).chars() {
         match option {
             'i' | 's' => flags.push(option),
             'm' | 'n' | 'p' => flags.push('m'),
-            'l' => pattern = regex::escape(&pattern),
+            'l' => pattern = regex::escape(given),
             'c' | 'g' => {}
             other => return Err(format!("`{other}` is not an option; use c, g, i, l, m or s")),
         }
@@ -83,6 +83,56 @@ fn compiled(
         pattern = format!("(?{flags}){pattern}");
     }
     memory.pattern(&pattern)
+}
+
+/// Converts a pattern of RE2, whose `\w`, `\d`, `\s` and `\b` are of ASCII letters, and whose `[` in brackets is a
+/// character.
+fn of_re2(pattern: &str) -> String {
+    let mut made = String::new();
+    let mut characters = pattern.chars().peekable();
+    let mut within = false;
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' => match characters.next() {
+                Some('w') => made.push_str("[0-9A-Za-z_]"),
+                Some('W') => made.push_str("[^0-9A-Za-z_]"),
+                Some('d') => made.push_str("[0-9]"),
+                Some('D') => made.push_str("[^0-9]"),
+                Some('s') => made.push_str(r"[\t\n\f\r ]"),
+                Some('S') => made.push_str(r"[^\t\n\f\r ]"),
+                Some(bound @ ('b' | 'B')) if !within => made.push_str(&format!(r"(?-u:\{bound})")),
+                Some(other) => made.extend(['\\', other]),
+                None => made.push('\\'),
+            },
+            '[' if within && characters.peek() == Some(&':') => {
+                made.push('[');
+                // The name of a class, `[:alpha:]`.
+                for c in characters.by_ref() {
+                    made.push(c);
+                    if c == ']' {
+                        break;
+                    }
+                }
+            }
+            '[' if within => made.push_str(r"\["),
+            '&' | '~' if within => made.extend(['\\', c]),
+            '[' => {
+                within = true;
+                made.push('[');
+                made.extend(characters.next_if_eq(&'^'));
+                // A bracket at the start is a character.
+                if characters.next_if_eq(&']').is_some() {
+                    made.push_str(r"\]");
+                }
+            }
+            ']' => {
+                within = false;
+                made.push(']');
+            }
+            _ => made.push(c),
+        }
+    }
+    made
 }
 
 /// Converts a replacement with `\1` to one with `${1}`.
@@ -132,6 +182,13 @@ mod tests {
     fn replacements_and_globs_are_converted() {
         assert_eq!(replacement(r"[\1] $0 \\"), r"[${1}] $$0 \");
         assert_eq!(from_glob("a*[!x-z]?.csv"), r"a.*[^x-z].\.csv");
+    }
+
+    #[test]
+    fn classes_are_those_of_re2() {
+        assert_eq!(of_re2(r"\w+[^\d[.&-]\["), r"[0-9A-Za-z_]+[^[0-9]\[.\&-]\[");
+        assert_eq!(of_re2(r"[]x[:alpha:]]\b"), r"[\]x[:alpha:]](?-u:\b)");
+        assert!(Memory::default().pattern(&of_re2(r"[\W_]|\bä")).unwrap().is_match("é"));
     }
 
     #[test]

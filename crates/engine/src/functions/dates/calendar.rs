@@ -1,11 +1,11 @@
 //! The proleptic Gregorian calendar, on days and microseconds since 1970.
 
 /// Microseconds of a day.
-pub(super) const DAY: i64 = 86_400_000_000;
+pub(crate) const DAY: i64 = 86_400_000_000;
 
 /// A moment, split into its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     pub year: i64,
     /// From 1.
     pub month: i64,
@@ -16,42 +16,42 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    pub(super) fn new(micros: i64) -> Self {
+    pub(crate) fn new(micros: i64) -> Self {
         let (days, time) = (micros.div_euclid(DAY), micros.rem_euclid(DAY));
         let (year, month, day) = civil(days);
         Self { year, month, day, time }
     }
 
     /// Returns the microseconds since 1970; `None` beyond 290 000 years.
-    pub(super) fn micros(self) -> Option<i64> {
+    pub(crate) fn micros(self) -> Option<i64> {
         days(self.year, self.month, self.day).checked_mul(DAY)?.checked_add(self.time)
     }
 
     /// Returns the months since the year 0.
-    pub(super) fn months(self) -> i64 {
+    pub(crate) fn months(self) -> i64 {
         self.year * 12 + self.month - 1
     }
 
     /// Returns the moment `months` later, on the last day of the month at most.
-    pub(super) fn plus_months(self, months: i64) -> Self {
+    pub(crate) fn plus_months(self, months: i64) -> Self {
         let total = self.months() + months;
         let (year, month) = (total.div_euclid(12), total.rem_euclid(12) + 1);
         Self { year, month, day: self.day.min(days_of_month(year, month)), ..self }
     }
 
     /// Returns the day of the year, from 1.
-    pub(super) fn day_of_year(self) -> i64 {
+    pub(crate) fn day_of_year(self) -> i64 {
         days(self.year, self.month, self.day) - days(self.year, 1, 1) + 1
     }
 
     /// Returns the day of the week: 0 is Sunday.
-    pub(super) fn weekday(self) -> i64 {
+    pub(crate) fn weekday(self) -> i64 {
         weekday(days(self.year, self.month, self.day))
     }
 }
 
 /// Returns the days since 1970 of a date (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-pub(super) fn days(year: i64, month: i64, day: i64) -> i64 {
+pub(crate) fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);
@@ -61,7 +61,7 @@ pub(super) fn days(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// Returns the year, month and day of a number of days since 1970.
-pub(super) fn civil(days: i64) -> (i64, i64, i64) {
+pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let of_era = days.rem_euclid(146_097);
@@ -74,12 +74,12 @@ pub(super) fn civil(days: i64) -> (i64, i64, i64) {
 }
 
 /// Returns the day of the week of a number of days since 1970: 0 is Sunday.
-pub(super) fn weekday(days: i64) -> i64 {
+pub(crate) fn weekday(days: i64) -> i64 {
     (days + 4).rem_euclid(7)
 }
 
 /// Returns the number of days of a month.
-pub(super) fn days_of_month(year: i64, month: i64) -> i64 {
+pub(crate) fn days_of_month(year: i64, month: i64) -> i64 {
     match month {
         2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
         2 => 28,
@@ -89,7 +89,7 @@ pub(super) fn days_of_month(year: i64, month: i64) -> i64 {
 }
 
 /// Returns the ISO year and week of a number of days since 1970.
-pub(super) fn iso_week(days_since: i64) -> (i64, i64) {
+pub(crate) fn iso_week(days_since: i64) -> (i64, i64) {
     let monday_based = (weekday(days_since) + 6) % 7;
     let thursday = days_since - monday_based + 3;
     let (year, _, _) = civil(thursday);

@@ -1,24 +1,24 @@
 //! Functions whose meaning depends on the types of their arguments.
 
+mod buckets;
+pub(crate) mod types;
+
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Int64Array, StringArray, StructArray, TimestampMicrosecondArray,
-    new_null_array,
+    make_array, new_null_array,
 };
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::datatypes::{
-    DataType, Field, FieldRef, Fields, Float64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
-    TimeUnit, TimestampMicrosecondType,
+    DataType, Field, FieldRef, Fields, Float64Type, Int64Type, IntervalUnit, TimeUnit,
+    TimestampMicrosecondType,
 };
 use datafusion::common::{Result, ScalarValue, exec_err, plan_datafusion_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-
-use crate::functions::calendar::{DAY, Moment, days};
-use crate::functions::types;
 
 const MICROS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
@@ -77,6 +77,26 @@ const ALL: &[Typed] = &[
             let micros: TimestampMicrosecondArray =
                 seconds.iter().map(|n| Some((n? * 1e6).round() as i64)).collect();
             Ok(Arc::new(micros.with_data_type(result.clone())))
+        },
+    },
+    Typed {
+        name: "pellucid_quotient",
+        aliases: &[],
+        coerced: |types| match types {
+            [a, b] if (a.is_integer() || a.is_null()) && (b.is_integer() || b.is_null()) => {
+                Ok(vec![DataType::Int64; 2])
+            }
+            [a, b] if a.is_numeric() && b.is_numeric() => Ok(vec![DataType::Float64; 2]),
+            _ => plan_err!("cannot compute //: both sides must be numbers"),
+        },
+        result: |types, _| Ok(types[0].clone()),
+        invoke: |arrays, result| {
+            if result.is_integer() {
+                let pairs =
+                    arrays[0].as_primitive::<Int64Type>().iter().zip(arrays[1].as_primitive::<Int64Type>());
+                return Ok(Arc::new(pairs.map(|(a, b)| a?.checked_div(b?)).collect::<Int64Array>()));
+            }
+            Ok(datafusion::arrow::compute::kernels::numeric::div(&arrays[0], &arrays[1])?)
         },
     },
     Typed {
@@ -160,7 +180,7 @@ const ALL: &[Typed] = &[
             }
         },
         result: |types, _| Ok(types[1].clone()),
-        invoke: buckets,
+        invoke: buckets::buckets,
     },
     Typed {
         name: "struct_extract",
@@ -178,10 +198,7 @@ const ALL: &[Typed] = &[
             let kinds = [arrays[0].data_type().clone(), arrays[1].data_type().clone()];
             let (index, _) = field_of(&kinds, &[None, Some(&name)])?;
             let parts = arrays[0].as_struct();
-            let column = parts.column(index);
-            let nulls = datafusion::arrow::buffer::NullBuffer::union(column.nulls(), parts.nulls());
-            let data = column.to_data().into_builder().nulls(nulls).build()?;
-            Ok(datafusion::arrow::array::make_array(data))
+            within(parts.column(index), parts)
         },
     },
     Typed {
@@ -200,14 +217,18 @@ const ALL: &[Typed] = &[
                 };
                 fields.push(Arc::new(Field::new(name, kind.clone(), true)));
             }
-            Ok(DataType::Struct(Fields::from(fields)))
+            Ok(DataType::Struct(nullable(&Fields::from(fields))))
         },
         invoke: |arrays, result| {
             let DataType::Struct(fields) = result else { return exec_err!("struct_insert returns a struct") };
             let parts = arrays[0].as_struct();
-            let added = arrays[2..].iter().step_by(2).cloned();
-            let columns = parts.columns().iter().cloned().chain(added).collect();
-            Ok(Arc::new(StructArray::try_new(fields.clone(), columns, parts.nulls().cloned())?))
+            let mut columns = Vec::with_capacity(fields.len());
+            for column in parts.columns() {
+                columns.push(within(column, parts)?);
+            }
+            columns.extend(arrays[2..].iter().step_by(2).cloned());
+            // As in DuckDB, NULL gets the new fields too.
+            Ok(Arc::new(StructArray::try_new(nullable(fields), columns, None)?))
         },
     },
     Typed {
@@ -224,6 +245,16 @@ const ALL: &[Typed] = &[
         },
     },
 ];
+
+/// Returns a field's column, with NULL where the struct is.
+fn within(column: &ArrayRef, parts: &StructArray) -> Result<ArrayRef> {
+    let nulls = NullBuffer::union(column.nulls(), parts.nulls());
+    Ok(make_array(column.to_data().into_builder().nulls(nulls).build()?))
+}
+
+fn nullable(fields: &Fields) -> Fields {
+    fields.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect()
+}
 
 fn one(types: &[DataType]) -> Result<Vec<DataType>> {
     if types.len() == 1 {
@@ -257,68 +288,8 @@ fn field_of<'a>(types: &'a [DataType], constants: &[Option<&ScalarValue>]) -> Re
     })
 }
 
-/// Returns the start of the bucket of each moment.
-fn buckets(arrays: &[ArrayRef], result: &DataType) -> Result<ArrayRef> {
-    let moments = cast(
-        &cast(&arrays[1], &DataType::Timestamp(TimeUnit::Microsecond, zone(result)))?,
-        &DataType::Int64,
-    )?;
-    let moments = moments.as_primitive::<Int64Type>();
-    let widths = arrays[0].as_primitive::<IntervalMonthDayNanoType>();
-    let third = arrays.get(2);
-    let shift = third.and_then(|array| array.as_primitive_opt::<IntervalMonthDayNanoType>());
-    let origin = match third {
-        Some(array) if shift.is_none() => Some(cast(
-            &cast(array, &DataType::Timestamp(TimeUnit::Microsecond, zone(array.data_type())))?,
-            &DataType::Int64,
-        )?),
-        _ => None,
-    };
-    let bucket = |row: usize| -> Option<Result<i64>> {
-        if moments.is_null(row) || widths.is_null(row) || third.is_some_and(|array| array.is_null(row)) {
-            return None;
-        }
-        let (at, width) = (moments.value(row), widths.value(row));
-        let offset = shift.map_or(0, |shift| {
-            let shift = shift.value(row);
-            i64::from(shift.days) * DAY + shift.nanoseconds / 1000
-        });
-        let micros = i64::from(width.days) * DAY + width.nanoseconds / 1000;
-        let start = origin.as_ref().map(|origin| origin.as_primitive::<Int64Type>().value(row));
-        if width.months > 0 && micros == 0 {
-            let origin = Moment::new(start.unwrap_or(days(2000, 1, 1) * DAY));
-            let months = i64::from(width.months);
-            let number = Moment::new(at - offset).months() - origin.months();
-            let first = Moment { day: 1, time: 0, ..origin };
-            return first
-                .plus_months(number.div_euclid(months) * months)
-                .micros()
-                .map(|micros| Ok(micros + offset));
-        }
-        if micros <= 0 || width.months != 0 {
-            return Some(exec_err!(
-                "cannot call time_bucket: the width must be positive, of months or of a time"
-            ));
-        }
-        // Monday, so that weeks begin on Mondays.
-        let start = start.unwrap_or(days(2000, 1, 3) * DAY) + offset;
-        Some(Ok(start + (at - start).div_euclid(micros) * micros))
-    };
-    let found: Int64Array = (0..moments.len()).map(|row| bucket(row).transpose()).collect::<Result<_>>()?;
-    let micros: ArrayRef = Arc::new(found);
-    let micros = cast(&micros, &DataType::Timestamp(TimeUnit::Microsecond, zone(result)))?;
-    Ok(cast(&micros, result)?)
-}
-
-fn zone(kind: &DataType) -> Option<Arc<str>> {
-    match kind {
-        DataType::Timestamp(_, zone) => zone.clone(),
-        _ => None,
-    }
-}
-
 /// Returns the functions.
-pub(super) fn all() -> Vec<ScalarUDF> {
+pub(crate) fn all() -> Vec<ScalarUDF> {
     ALL.iter()
         .map(|typed| {
             let aliases = typed.aliases.iter().map(|alias| alias.to_string()).collect();

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::functions::rows::Kind::{Any, Text};
 use crate::functions::rows::{Function, Value};
 
-pub(super) const FUNCTIONS: &[Function] = &[
+pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new(&["format"], &[Text, Any], Text, |_, v| Ok(braces(v[0].text(), &v[1..])?.into()))
         .repeated(),
     Function::new(&["printf"], &[Text, Any], Text, |_, v| Ok(percents(v[0].text(), &v[1..])?.into()))
@@ -200,7 +200,7 @@ fn laid_out(value: &Value<'_>, layout: &Layout) -> Result<String, String> {
 }
 
 /// Returns the shortest text that is read as the same number.
-pub(super) fn shortest(x: f64) -> String {
+pub(crate) fn shortest(x: f64) -> String {
     if x != 0.0 && x.is_finite() && (x.abs() >= 1e16 || x.abs() < 1e-4) {
         return exponent_of(&format!("{x:e}"));
     }
@@ -249,12 +249,12 @@ fn grouped(number: &str, separator: Option<char>) -> String {
 }
 
 /// Fills a number with zeros from the left.
-pub(super) fn pad(number: &str, width: usize) -> String {
+pub(crate) fn pad(number: &str, width: usize) -> String {
     format!("{number:0>width$}")
 }
 
 /// Converts a format of PostgreSQL's `to_char` for timestamps to one of `strftime`.
-pub(super) fn from_postgres(format: &str) -> String {
+pub(crate) fn from_postgres(format: &str) -> String {
     const PATTERNS: [(&str, &str); 27] = [
         ("HH24", "%H"),
         ("HH12", "%I"),

@@ -23,14 +23,14 @@ use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_plan::PhysicalExpr;
 
 /// Returns the functions that need the aggregates of the session.
-pub(super) fn all(state: &SessionState) -> Vec<ScalarUDF> {
+pub(crate) fn all(state: &SessionState) -> Vec<ScalarUDF> {
     let aggregates = state.aggregate_functions().clone();
     let signature = Signature::user_defined(Volatility::Immutable);
     vec![ScalarUDF::new_from_impl(ListAggregate { aggregates, signature })]
 }
 
 /// Returns the functions that take lambdas.
-pub(super) fn of_lambdas() -> Vec<HigherOrderUDF> {
+pub(crate) fn of_lambdas() -> Vec<HigherOrderUDF> {
     let signature = || HigherOrderSignature::user_defined(Volatility::Immutable);
     vec![
         HigherOrderUDF::new_from_impl(Transform { signature: signature() }),
@@ -310,7 +310,7 @@ impl HigherOrderUDFImpl for Reduce {
 
     fn lambda_parameters(
         &self,
-        step: usize,
+        _: usize,
         fields: &[ValueOrLambda<FieldRef, Option<FieldRef>>],
     ) -> Result<LambdaParametersProgress> {
         let element = element(self.name(), fields.first())?;
@@ -322,8 +322,8 @@ impl HigherOrderUDFImpl for Reduce {
         };
         let index = Arc::new(Field::new("index", DataType::Int64, true));
         let parameters = vec![Arc::new(so_far.as_ref().clone().with_nullable(true)), element, index];
-        Ok(match step {
-            0 => LambdaParametersProgress::Partial(vec![Some(parameters)]),
+        Ok(match fields.get(1) {
+            Some(ValueOrLambda::Lambda(None)) => LambdaParametersProgress::Partial(vec![Some(parameters)]),
             _ => LambdaParametersProgress::Complete(vec![parameters]),
         })
     }

@@ -1,28 +1,28 @@
 //! Functions that compute a value from the values of one row.
 
+mod columns;
+pub(crate) mod format;
+pub(crate) mod patterns;
+pub(crate) mod text;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBuilder, Float64Builder, Int64Builder,
-    IntervalMonthDayNanoBuilder, ListBuilder, StringBuilder, TimestampMicrosecondBuilder,
-};
-use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{
-    DataType, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
-    TimestampMicrosecondType,
-};
-use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err, plan_datafusion_err};
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
+use datafusion::common::{Result, ScalarValue, exec_datafusion_err, plan_datafusion_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use regex::Regex;
 
+use crate::functions::rows::columns::{Builder, Column};
+use crate::functions::typed::types;
+
 /// The type of a parameter or of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A value of any type: a number, a boolean, or its text.
     Any,
     Text,
@@ -38,7 +38,7 @@ pub(super) enum Kind {
 
 /// A value of a row.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Null,
     Text(Cow<'a, str>),
     Integer(i64),
@@ -53,7 +53,7 @@ pub(super) enum Value<'a> {
 
 impl Value<'_> {
     /// Returns the text; empty for another type.
-    pub(super) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         match self {
             Value::Text(text) => text,
             _ => "",
@@ -61,7 +61,7 @@ impl Value<'_> {
     }
 
     /// Returns the whole number; 0 for another type.
-    pub(super) fn integer(&self) -> i64 {
+    pub(crate) fn integer(&self) -> i64 {
         match self {
             Value::Integer(number) => *number,
             _ => 0,
@@ -69,7 +69,7 @@ impl Value<'_> {
     }
 
     /// Returns the number; 0 for another type.
-    pub(super) fn double(&self) -> f64 {
+    pub(crate) fn double(&self) -> f64 {
         match self {
             Value::Double(number) => *number,
             Value::Integer(number) => *number as f64,
@@ -87,13 +87,13 @@ impl From<String> for Value<'_> {
 
 /// State that rows of one batch share.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     patterns: HashMap<String, Regex>,
 }
 
 impl Memory {
     /// Returns a compiled pattern.
-    pub(super) fn pattern(&mut self, text: &str) -> std::result::Result<Regex, String> {
+    pub(crate) fn pattern(&mut self, text: &str) -> std::result::Result<Regex, String> {
         if let Some(known) = self.patterns.get(text) {
             return Ok(known.clone());
         }
@@ -110,7 +110,7 @@ impl Memory {
 type Body = for<'a> fn(&mut Memory, &[Value<'a>]) -> std::result::Result<Value<'a>, String>;
 
 /// A function over rows. The result is NULL if an argument is.
-pub(super) struct Function {
+pub(crate) struct Function {
     names: &'static [&'static str],
     parameters: &'static [Kind],
     /// Number of parameters that may be absent.
@@ -124,7 +124,7 @@ pub(super) struct Function {
 }
 
 impl Function {
-    pub(super) const fn new(
+    pub(crate) const fn new(
         names: &'static [&'static str],
         parameters: &'static [Kind],
         result: Kind,
@@ -133,21 +133,21 @@ impl Function {
         Self { names, parameters, optional: 0, repeated: false, nulls: false, result, body }
     }
 
-    pub(super) const fn optional(self, optional: usize) -> Self {
+    pub(crate) const fn optional(self, optional: usize) -> Self {
         Self { optional, ..self }
     }
 
-    pub(super) const fn repeated(self) -> Self {
+    pub(crate) const fn repeated(self) -> Self {
         Self { repeated: true, optional: 1, ..self }
     }
 
-    pub(super) const fn with_nulls(self) -> Self {
+    pub(crate) const fn with_nulls(self) -> Self {
         Self { nulls: true, ..self }
     }
 }
 
 /// Returns the functions of several lists, for registration.
-pub(super) fn all(lists: &[&'static [Function]]) -> Vec<ScalarUDF> {
+pub(crate) fn all(lists: &[&'static [Function]]) -> Vec<ScalarUDF> {
     let functions = lists.iter().flat_map(|list| list.iter());
     functions
         .map(|function| {
@@ -216,7 +216,7 @@ impl ScalarUDFImpl for Rows {
             let range = if least == most { least.to_string() } else { format!("{least} to {most}") };
             return Err(plan_datafusion_err!(
                 "cannot call {}: {} arguments were given; it takes {range}",
-                self.name(),
+                shown(self.name()),
                 types.len()
             ));
         }
@@ -226,9 +226,10 @@ impl ScalarUDFImpl for Rows {
                 let kind = self.kind(index);
                 coerced(kind, given).ok_or_else(|| {
                     plan_datafusion_err!(
-                        "cannot call {}: argument {} is {given}; it must be {}",
-                        self.name(),
+                        "cannot call {}: argument {} is {}; it must be {}",
+                        shown(self.name()),
                         index + 1,
+                        types::name(given),
                         described(kind)
                     )
                 })
@@ -257,8 +258,12 @@ impl ScalarUDFImpl for Rows {
                 builder.push(Value::Null);
                 continue;
             }
-            let made = (self.function.body)(&mut memory, &values)
-                .map_err(|cause| exec_datafusion_err!("cannot call {}: {cause}", self.name()))?;
+            let made = (self.function.body)(&mut memory, &values).map_err(|cause| {
+                match cause.starts_with("cannot ") {
+                    true => exec_datafusion_err!("{cause}"),
+                    false => exec_datafusion_err!("cannot call {}: {cause}", shown(self.name())),
+                }
+            })?;
             builder.push(made);
         }
         let array = builder.finish();
@@ -267,6 +272,11 @@ impl ScalarUDFImpl for Rows {
         }
         Ok(ColumnarValue::Array(array))
     }
+}
+
+/// Returns the name of a function as it is typed.
+fn shown(name: &str) -> &str {
+    name.strip_prefix("pellucid_").unwrap_or(name)
 }
 
 fn data_type(kind: Kind) -> DataType {
@@ -321,138 +331,4 @@ fn coerced(kind: Kind, given: &DataType) -> Option<DataType> {
         Kind::Interval => matches!(given, DataType::Interval(_)),
     };
     (fits || given.is_null()).then(|| data_type(kind))
-}
-
-/// The values of an argument.
-enum Column {
-    Text(ArrayRef),
-    Integer(ArrayRef),
-    Double(ArrayRef),
-    Decimal(ArrayRef),
-    Boolean(ArrayRef),
-    Blob(ArrayRef),
-    Moment(ArrayRef),
-    Texts(ArrayRef),
-    Interval(ArrayRef),
-}
-
-impl Column {
-    fn new(array: &ArrayRef, kind: Kind) -> Result<Self> {
-        let to = |to: DataType| cast(array, &to).map_err(DataFusionError::from);
-        Ok(match kind {
-            Kind::Any => {
-                let given = array.data_type();
-                match given {
-                    DataType::Boolean => Column::Boolean(Arc::clone(array)),
-                    _ if given.is_integer() => Column::Integer(to(DataType::Int64)?),
-                    _ if given.is_floating() => Column::Double(to(DataType::Float64)?),
-                    _ if given.is_numeric() => Column::Decimal(to(DataType::Utf8)?),
-                    _ => Column::Text(to(DataType::Utf8)?),
-                }
-            }
-            Kind::Text => Column::Text(to(DataType::Utf8)?),
-            Kind::Integer => Column::Integer(to(DataType::Int64)?),
-            Kind::Double => Column::Double(to(DataType::Float64)?),
-            Kind::Boolean => Column::Boolean(to(DataType::Boolean)?),
-            Kind::Blob => Column::Blob(to(DataType::Binary)?),
-            Kind::Moment => Column::Moment(to(data_type(Kind::Moment))?),
-            Kind::Texts => Column::Texts(to(data_type(Kind::Texts))?),
-            Kind::Interval => Column::Interval(to(data_type(Kind::Interval))?),
-        })
-    }
-
-    fn value(&self, row: usize) -> Value<'_> {
-        let (Column::Text(array)
-        | Column::Integer(array)
-        | Column::Double(array)
-        | Column::Decimal(array)
-        | Column::Boolean(array)
-        | Column::Blob(array)
-        | Column::Moment(array)
-        | Column::Texts(array)
-        | Column::Interval(array)) = self;
-        if array.is_null(row) {
-            return Value::Null;
-        }
-        match self {
-            Column::Text(array) => Value::Text(Cow::Borrowed(array.as_string::<i32>().value(row))),
-            Column::Integer(array) => Value::Integer(array.as_primitive::<Int64Type>().value(row)),
-            Column::Double(array) => Value::Double(array.as_primitive::<Float64Type>().value(row)),
-            Column::Decimal(array) => Value::Decimal(array.as_string::<i32>().value(row).to_string()),
-            Column::Boolean(array) => Value::Boolean(array.as_boolean().value(row)),
-            Column::Blob(array) => Value::Blob(Cow::Borrowed(array.as_binary::<i32>().value(row))),
-            Column::Moment(array) => {
-                Value::Integer(array.as_primitive::<TimestampMicrosecondType>().value(row))
-            }
-            Column::Texts(array) => {
-                let list = array.as_list::<i32>().value(row);
-                Value::Texts(list.as_string::<i32>().iter().map(|text| text.map(str::to_string)).collect())
-            }
-            Column::Interval(array) => {
-                Value::Interval(array.as_primitive::<IntervalMonthDayNanoType>().value(row))
-            }
-        }
-    }
-}
-
-/// Collects results.
-enum Builder {
-    Text(StringBuilder),
-    Integer(Int64Builder),
-    Double(Float64Builder),
-    Boolean(BooleanBuilder),
-    Blob(BinaryBuilder),
-    Moment(TimestampMicrosecondBuilder),
-    Texts(ListBuilder<StringBuilder>),
-    Interval(IntervalMonthDayNanoBuilder),
-}
-
-impl Builder {
-    fn new(kind: Kind, rows: usize) -> Self {
-        match kind {
-            Kind::Any | Kind::Text => Builder::Text(StringBuilder::with_capacity(rows, 0)),
-            Kind::Integer => Builder::Integer(Int64Builder::with_capacity(rows)),
-            Kind::Double => Builder::Double(Float64Builder::with_capacity(rows)),
-            Kind::Boolean => Builder::Boolean(BooleanBuilder::with_capacity(rows)),
-            Kind::Blob => Builder::Blob(BinaryBuilder::with_capacity(rows, 0)),
-            Kind::Moment => Builder::Moment(TimestampMicrosecondBuilder::with_capacity(rows)),
-            Kind::Texts => Builder::Texts(ListBuilder::new(StringBuilder::new())),
-            Kind::Interval => Builder::Interval(IntervalMonthDayNanoBuilder::with_capacity(rows)),
-        }
-    }
-
-    /// Adds a value; one of another type counts as NULL.
-    fn push(&mut self, value: Value<'_>) {
-        match (self, value) {
-            (Builder::Text(builder), Value::Text(text)) => builder.append_value(text),
-            (Builder::Integer(builder), Value::Integer(number)) => builder.append_value(number),
-            (Builder::Double(builder), Value::Double(number)) => builder.append_value(number),
-            (Builder::Boolean(builder), Value::Boolean(is)) => builder.append_value(is),
-            (Builder::Blob(builder), Value::Blob(bytes)) => builder.append_value(bytes),
-            (Builder::Moment(builder), Value::Integer(micros)) => builder.append_value(micros),
-            (Builder::Texts(builder), Value::Texts(texts)) => builder.append_value(texts),
-            (Builder::Interval(builder), Value::Interval(interval)) => builder.append_value(interval),
-            (Builder::Text(builder), _) => builder.append_null(),
-            (Builder::Integer(builder), _) => builder.append_null(),
-            (Builder::Double(builder), _) => builder.append_null(),
-            (Builder::Boolean(builder), _) => builder.append_null(),
-            (Builder::Blob(builder), _) => builder.append_null(),
-            (Builder::Moment(builder), _) => builder.append_null(),
-            (Builder::Texts(builder), _) => builder.append_null(),
-            (Builder::Interval(builder), _) => builder.append_null(),
-        }
-    }
-
-    fn finish(self) -> ArrayRef {
-        match self {
-            Builder::Text(mut builder) => Arc::new(builder.finish()),
-            Builder::Integer(mut builder) => Arc::new(builder.finish()),
-            Builder::Double(mut builder) => Arc::new(builder.finish()),
-            Builder::Boolean(mut builder) => Arc::new(builder.finish()),
-            Builder::Blob(mut builder) => Arc::new(builder.finish()),
-            Builder::Moment(mut builder) => Arc::new(builder.finish()),
-            Builder::Texts(mut builder) => Arc::new(builder.finish()),
-            Builder::Interval(mut builder) => Arc::new(builder.finish()),
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Statistics of numbers, by the formulas of DuckDB.
 
 /// Returns the value at a fraction of sorted numbers, between two of them by proportion; NaN of none.
-pub(super) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
     let at = last as f64 * fraction;
     let (low, high) = (sorted[at.floor() as usize], sorted[(at.ceil() as usize).min(last)]);
@@ -9,7 +9,7 @@ pub(super) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
 }
 
 /// Returns the entropy in bits of values that occur `counts` times each.
-pub(super) fn entropy(counts: impl Iterator<Item = usize> + Clone) -> f64 {
+pub(crate) fn entropy(counts: impl Iterator<Item = usize> + Clone) -> f64 {
     let total = counts.clone().sum::<usize>() as f64;
     counts.map(|count| count as f64 / total).map(|share| -share * share.log2()).sum::<f64>().abs()
 }
@@ -20,7 +20,7 @@ fn moment(values: &[f64], mean: f64, power: i32) -> f64 {
 }
 
 /// Returns the skewness of a sample; `None` of less than three values, NaN if all are equal.
-pub(super) fn skewness(values: &[f64]) -> Option<f64> {
+pub(crate) fn skewness(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
     if values.len() < 3 {
         return None;
@@ -32,7 +32,7 @@ pub(super) fn skewness(values: &[f64]) -> Option<f64> {
 }
 
 /// Returns the excess kurtosis of a sample (`None` of less than four values), or of a population (of less than two).
-pub(super) fn kurtosis(values: &[f64], sample: bool) -> Option<f64> {
+pub(crate) fn kurtosis(values: &[f64], sample: bool) -> Option<f64> {
     let n = values.len() as f64;
     if values.len() < if sample { 4 } else { 2 } {
         return None;

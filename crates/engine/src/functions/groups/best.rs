@@ -1,6 +1,7 @@
 //! `arg_max` and `arg_min`: the value of one column in the row where another one is largest or smallest.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
 
 /// Returns the aggregates. Those that end with `_null` may return NULL for a row.
-pub(super) fn all() -> Vec<AggregateUDF> {
+pub(crate) fn all() -> Vec<AggregateUDF> {
     [
         ("arg_max", true, false),
         ("arg_min", false, false),
@@ -83,18 +84,85 @@ impl AggregateUDFImpl for Best {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(Row {
+        Ok(Box::new(self.row(&args)?))
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        Ok(Box::new(Frame { empty: self.row(&args)?, rows: VecDeque::new() }))
+    }
+}
+
+impl Best {
+    fn row(&self, args: &AccumulatorArgs) -> Result<Row> {
+        Ok(Row {
             largest: self.largest,
             nulls: self.nulls,
             value: ScalarValue::try_from(args.expr_fields[0].data_type())?,
             by: ScalarValue::try_from(args.expr_fields[1].data_type())?,
             found: false,
-        }))
+        })
+    }
+}
+
+/// The rows of a moving frame.
+#[derive(Debug)]
+struct Frame {
+    empty: Row,
+    rows: VecDeque<[ArrayRef; 2]>,
+}
+
+impl Accumulator for Frame {
+    fn update_batch(&mut self, columns: &[ArrayRef]) -> Result<()> {
+        self.rows.push_back([Arc::clone(&columns[0]), Arc::clone(&columns[1])]);
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, columns: &[ArrayRef]) -> Result<()> {
+        let mut leaving = columns[0].len();
+        while leaving > 0
+            && let Some(first) = self.rows.pop_front()
+        {
+            if first[0].len() > leaving {
+                self.rows.push_front(first.map(|column| column.slice(leaving, column.len() - leaving)));
+                break;
+            }
+            leaving -= first[0].len();
+        }
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.update_batch(states)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.best()?.state()
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.best()?.evaluate()
+    }
+
+    fn size(&self) -> usize {
+        let columns = self.rows.iter().flatten();
+        size_of_val(self) + columns.map(|column| column.get_array_memory_size()).sum::<usize>()
+    }
+}
+
+impl Frame {
+    fn best(&self) -> Result<Row> {
+        let mut best = self.empty.clone();
+        self.rows.iter().try_for_each(|columns| best.update_batch(columns))?;
+        Ok(best)
     }
 }
 
 /// The best row so far; the first one of several.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Row {
     largest: bool,
     nulls: bool,

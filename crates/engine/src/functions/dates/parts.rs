@@ -1,10 +1,10 @@
 //! Parts of dates and timestamps, by their names in DuckDB and PostgreSQL.
 
-use crate::functions::calendar::{self, DAY, Moment};
+use crate::functions::dates::calendar::{self, DAY, Moment};
 
 /// A part of a date or timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Millennium,
     Century,
     Decade,
@@ -25,7 +25,7 @@ pub(super) enum Part {
 
 impl Part {
     /// Returns the part of a name in any case, singular, plural or short.
-    pub(super) fn parse(name: &str) -> Option<Part> {
+    pub(crate) fn parse(name: &str) -> Option<Part> {
         Some(match name.trim().to_lowercase().as_str() {
             "millennium" | "millennia" | "mil" | "mils" => Part::Millennium,
             "century" | "centuries" | "cent" | "c" => Part::Century,
@@ -53,7 +53,7 @@ impl Part {
     }
 
     /// Returns the name of the function that reads the part.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Part::Millennium => "millennium",
             Part::Century => "century",
@@ -101,7 +101,7 @@ impl Part {
     }
 
     /// Returns the number of boundaries of the part between two moments.
-    pub(super) fn boundaries(self, from: i64, to: i64) -> Option<i64> {
+    pub(crate) fn boundaries(self, from: i64, to: i64) -> Option<i64> {
         if self == Part::Isoyear {
             let year = |micros: i64| calendar::iso_week(micros.div_euclid(DAY)).0;
             return Some(year(to) - year(from));
@@ -120,7 +120,7 @@ impl Part {
     }
 
     /// Returns the number of complete parts between two moments.
-    pub(super) fn complete(self, from: i64, to: i64) -> Option<i64> {
+    pub(crate) fn complete(self, from: i64, to: i64) -> Option<i64> {
         let Some(months) = self.months() else { return Some((to - from) / self.micros()?) };
         if to < from {
             return Some(-self.complete(to, from)?);

@@ -3,7 +3,7 @@
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 
 /// Returns the name of a type: `BIGINT`, `STRUCT(a INTEGER)`, `VARCHAR[]`.
-pub(super) fn name(kind: &DataType) -> String {
+pub(crate) fn name(kind: &DataType) -> String {
     match kind {
         DataType::Null => "\"NULL\"".to_string(),
         DataType::Boolean => "BOOLEAN".to_string(),

@@ -1,13 +1,16 @@
 //! Functions of dates and timestamps.
 
+pub(crate) mod calendar;
+pub(crate) mod parts;
+
 use std::borrow::Cow;
 
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
 
-use crate::functions::calendar::{self, DAY, Moment};
-use crate::functions::format::{from_postgres, pad};
-use crate::functions::parts::Part;
+use crate::functions::dates::calendar::{DAY, Moment};
+use crate::functions::dates::parts::Part;
 use crate::functions::rows::Kind::{self, Double, Integer, Interval, Moment as At, Text, Texts};
+use crate::functions::rows::format::{from_postgres, pad};
 use crate::functions::rows::{Function, Value};
 
 const MONTHS: [&str; 12] = [
@@ -29,7 +32,7 @@ const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday",
 /// Parameters of `make_timestamp`.
 const FIELDS: [Kind; 6] = [Integer, Integer, Integer, Integer, Integer, Double];
 
-pub(super) const FUNCTIONS: &[Function] = &[
+pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new(
         &["strftime"],
         &[At, Text],

@@ -1,26 +1,26 @@
 //! Aggregates that need all values of a group at once. They are held in memory.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, MapArray, StructArray, UInt64Array, new_empty_array,
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float64Array, UInt64Array, new_empty_array};
+use datafusion::arrow::compute::{cast, concat, take};
+use datafusion::arrow::datatypes::{
+    DataType, Decimal128Type, Field, FieldRef, Float64Type, IntervalUnit, TimeUnit,
 };
-use datafusion::arrow::buffer::OffsetBuffer;
-use datafusion::arrow::compute::{SortOptions, cast, concat, sort, take};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Float64Type, TimeUnit};
 use datafusion::common::utils::SingleRowListArrayBuilder;
 use datafusion::common::{Result, ScalarValue, plan_datafusion_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
 
-use crate::functions::statistics;
+use crate::functions::groups::samples::{counts, discrete, entries, histogram, interpolated, sorted};
+use crate::functions::groups::statistics;
 
-/// What is computed of the values of a group.
+/// A statistic of the values of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Entropy,
     Histogram,
     Kurtosis,
@@ -49,7 +49,7 @@ const ALL: [(&str, Kind); 11] = [
 ];
 
 /// Returns the aggregates.
-pub(super) fn all() -> Vec<AggregateUDF> {
+pub(crate) fn all() -> Vec<AggregateUDF> {
     ALL.iter()
         .map(|(name, kind)| {
             let signature = Signature::user_defined(Volatility::Immutable);
@@ -140,10 +140,8 @@ impl AggregateUDFImpl for Statistic {
             Kind::Mode | Kind::QuantileDisc => value.clone(),
             Kind::Median if !value.is_numeric() && !value.is_temporal() => value.clone(),
             Kind::Median | Kind::QuantileCont => continuous(value),
-            Kind::Mad if value.is_temporal() => {
-                DataType::Interval(datafusion::arrow::datatypes::IntervalUnit::MonthDayNano)
-            }
-            Kind::Mad => DataType::Float64,
+            Kind::Mad if value.is_temporal() => DataType::Interval(IntervalUnit::MonthDayNano),
+            Kind::Mad => continuous(value),
         };
         Ok(match types.get(1) {
             Some(DataType::List(_)) => DataType::new_list(one, true),
@@ -183,6 +181,7 @@ impl AggregateUDFImpl for Statistic {
 fn continuous(value: &DataType) -> DataType {
     match value {
         DataType::Date32 | DataType::Date64 => DataType::Timestamp(TimeUnit::Microsecond, None),
+        DataType::Decimal128(_, _) => value.clone(),
         temporal if temporal.is_temporal() => temporal.clone(),
         _ => DataType::Float64,
     }
@@ -190,10 +189,6 @@ fn continuous(value: &DataType) -> DataType {
 
 fn histogram_type(value: &DataType) -> DataType {
     DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entries(value)), false)), false)
-}
-
-fn entries(value: &DataType) -> Fields {
-    Fields::from(vec![Field::new("key", value.clone(), false), Field::new("value", DataType::UInt64, true)])
 }
 
 /// The values of one group that are not NULL.
@@ -292,13 +287,23 @@ impl Accumulator for Values {
             }
             Kind::Median => return interpolated(&sorted(&values)?, 0.5, &self.result),
             Kind::Mad if self.result.is_numeric() => {
-                let middle = |values: &[f64]| statistics::quantile(values, 0.5);
-                let mut found: Vec<f64> = numbers()?.values().to_vec();
+                let mut found: Vec<f64> = match &values.data_type() {
+                    // In units of the last digit.
+                    DataType::Decimal128(_, _) => {
+                        values.as_primitive::<Decimal128Type>().values().iter().map(|n| *n as f64).collect()
+                    }
+                    _ => numbers()?.values().to_vec(),
+                };
                 found.sort_by(f64::total_cmp);
-                let median = middle(&found);
+                let median = statistics::quantile(&found, 0.5);
+                let median = if self.result.is_decimal() { median.trunc() } else { median };
                 let mut distances: Vec<f64> = found.iter().map(|value| (value - median).abs()).collect();
                 distances.sort_by(f64::total_cmp);
-                Some(middle(&distances))
+                let middle = statistics::quantile(&distances, 0.5);
+                if let DataType::Decimal128(digits, scale) = self.result {
+                    return Ok(ScalarValue::Decimal128(Some(middle as i128), digits, scale));
+                }
+                Some(middle)
             }
             Kind::Mad => return Err(wrong("dates are not supported; use median of numbers".to_string())),
             Kind::Entropy => Some(statistics::entropy(counts(&values)?.iter().map(|(_, count)| *count))),
@@ -355,56 +360,4 @@ impl Values {
             (_, result) => Ok(ScalarValue::try_from(result)?),
         }
     }
-}
-
-/// Returns the index of each value's first row, and the number of its rows, in the order of the first rows.
-fn counts(values: &ArrayRef) -> Result<Vec<(usize, usize)>> {
-    let mut places: HashMap<ScalarValue, usize> = HashMap::new();
-    let mut counts: Vec<(usize, usize)> = Vec::new();
-    for row in 0..values.len() {
-        let place = *places.entry(ScalarValue::try_from_array(values, row)?).or_insert(counts.len());
-        match counts.get_mut(place) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((row, 1)),
-        }
-    }
-    Ok(counts)
-}
-
-/// Returns a map from each value, in ascending order, to its number.
-fn histogram(values: &ArrayRef) -> Result<ScalarValue> {
-    let sorted = sorted(values)?;
-    let counts = counts(&sorted)?;
-    let firsts = UInt64Array::from_iter_values(counts.iter().map(|(first, _)| *first as u64));
-    let numbers = UInt64Array::from_iter_values(counts.iter().map(|(_, count)| *count as u64));
-    let keys = take(&sorted, &firsts, None)?;
-    let fields = entries(values.data_type());
-    let structs = StructArray::try_new(fields.clone(), vec![keys, Arc::new(numbers)], None)?;
-    let field = Arc::new(Field::new("entries", DataType::Struct(fields), false));
-    let offsets = OffsetBuffer::from_lengths([counts.len()]);
-    Ok(ScalarValue::Map(Arc::new(MapArray::try_new(field, offsets, structs, None, false)?)))
-}
-
-fn sorted(values: &ArrayRef) -> Result<ArrayRef> {
-    Ok(sort(values, Some(SortOptions { descending: false, nulls_first: false }))?)
-}
-
-/// Returns the first value at or above a fraction of the values.
-fn discrete(sorted: &ArrayRef, fraction: f64) -> Result<ScalarValue> {
-    let rows = sorted.len() as f64;
-    let at = ((rows * fraction).ceil() as usize).saturating_sub(1).min(sorted.len() - 1);
-    ScalarValue::try_from_array(sorted, at)
-}
-
-/// Returns the value between two values at a fraction.
-fn interpolated(sorted: &ArrayRef, fraction: f64, result: &DataType) -> Result<ScalarValue> {
-    if let DataType::Timestamp(_, _) | DataType::Time64(_) | DataType::Duration(_) = result {
-        let ticks = cast(&cast(sorted, result)?, &DataType::Int64)?;
-        let ticks = cast(&ticks, &DataType::Float64)?;
-        let tick = statistics::quantile(ticks.as_primitive::<Float64Type>().values(), fraction);
-        return Ok(ScalarValue::Int64(Some(tick as i64)).cast_to(result)?);
-    }
-    let numbers = cast(sorted, &DataType::Float64)?;
-    let found = statistics::quantile(numbers.as_primitive::<Float64Type>().values(), fraction);
-    Ok(ScalarValue::Float64(Some(found)))
 }

@@ -1,0 +1,7 @@
+//! Aggregates, and functions of lists.
+
+pub(crate) mod aggregates;
+pub(crate) mod best;
+pub(crate) mod lists;
+mod samples;
+mod statistics;
