@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError, UnsupportedError
 import functions
 from calls import PARSED, Call, Plain, call, constant, named, written
 from functions import AGGREGATES, FUNCTIONS, SCALARS
-from kinds import BIGINT, FLOAT, MAX_DIGITS, NULL, NUMBERS, OF_FLOAT, TIMESTAMP, Kinds, as_decimal, common, of_spark
+from kinds import FLOAT, NUMBERS, OF_FLOAT, TIMESTAMP, Kinds, as_decimal, common, of_spark
 from refused import Refused
 
 # sqlglot also raises an error for everything that it logs.
