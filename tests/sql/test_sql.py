@@ -199,17 +199,17 @@ SESSIONS = {
     "drop": ("CREATE TABLE n AS VALUES (1); DROP TABLE n; DROP TABLE IF EXISTS n; SELECT 1", [[1]]),
     "schema": ("CREATE SCHEMA x; CREATE TABLE x.n AS VALUES (5); SELECT * FROM x.n", [[5]]),
     "information-schema": (
-        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1",
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' ORDER BY 1",
         [["e"], ["t"], ["u"], ["v"]],
     ),
     "columns": (
         "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'v' ORDER BY 1",
-        [["k", "Int32"], ["name", "Utf8View"]],
+        [["k", "INTEGER"], ["name", "VARCHAR"]],
     ),
-    "describe": ("DESCRIBE v", [["k", "Int32", "YES"], ["name", "Utf8View", "YES"]]),
+    "describe": ("DESCRIBE v", [["k", "INTEGER", "YES", None, None, None], ["name", "VARCHAR", "YES", None, None, None]]),
     "show-columns": ("SHOW COLUMNS FROM v", [
-        ["datafusion", "public", "v", "k", "Int32", "YES"],
-        ["datafusion", "public", "v", "name", "Utf8View", "YES"],
+        ["memory", "main", "v", "k", "Int32", "YES"],
+        ["memory", "main", "v", "name", "Utf8View", "YES"],
     ]),
 }  # fmt: skip
 
@@ -230,7 +230,7 @@ def test_session_statements_affect_later_ones(tables, name):
 
 
 def test_show_tables_lists_registered_tables(tables):
-    names = {row[2] for row in breadth.rows("SHOW TABLES", *tables[1])}
+    names = {row[0] for row in breadth.rows("SHOW TABLES", *tables[1])}
     assert {"t", "u", "v", "e"} <= names
 
 

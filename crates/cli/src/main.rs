@@ -21,6 +21,7 @@ mod interrupt;
 mod iterate;
 mod output;
 mod report;
+mod script;
 mod spark;
 mod sql;
 mod storage;
@@ -134,7 +135,7 @@ fn start() -> ExitCode {
 /// first.
 fn parse() -> Arguments {
     let command = Arguments::command().color(color(std::env::args_os().skip(1)));
-    let arguments = std::env::args_os().map(sql::comment_as_value);
+    let arguments = std::env::args_os().map(script::comment_as_value);
     let parsed = Arguments::from_arg_matches(&command.get_matches_from(arguments));
     parsed.unwrap_or_else(|error| error.format(&mut Arguments::command()).exit())
 }

@@ -5,14 +5,13 @@ use crate::engine_options::EngineArguments;
 use crate::execute::{Executed, execute};
 use crate::failure::Failure;
 use crate::output::{self, Format};
-use crate::{inputs, spark};
+use crate::{inputs, script, spark};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use pellucid_engine::{Engine, Statement};
 use pellucid_trace::Recorder;
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -54,7 +53,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "FILE", conflicts_with = "format")]
     output: Option<String>,
     /// Set a parameter of the statements: $NAME, or $1 for the first `?` (repeatable)
-    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_parameter)]
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = script::parse_parameter)]
     parameters: Vec<(String, String)>,
     /// Output format of the rows
     #[arg(long, value_enum, default_value = "box")]
@@ -80,54 +79,6 @@ pub fn parse_table(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.into(), path.into())),
         _ => Err("expected NAME=PATH, for example sales='data/sales/*.parquet'".to_string()),
-    }
-}
-
-/// Parses `NAME=VALUE`.
-fn parse_parameter(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.trim_start_matches('$').into(), value.into())),
-        _ => Err("expected NAME=VALUE, for example since=2024-01-01".to_string()),
-    }
-}
-
-/// Marks an argument that starts with a comment of SQL (`-- why`) as a value, which clap would take for an option.
-pub fn comment_as_value(argument: OsString) -> OsString {
-    match argument.to_str() {
-        Some(text) if text.starts_with("--") && text.len() > 2 && text.contains(char::is_whitespace) => {
-            let is_option = text.split(char::is_whitespace).next().is_some_and(|word| word.contains('='));
-            if is_option { argument } else { format!(" {text}").into() }
-        }
-        _ => argument,
-    }
-}
-
-/// Sets the parameters of the statements.
-fn bind(statements: &mut [Statement], parameters: &[(String, String)]) -> Result<(), Failure> {
-    for (name, _) in parameters {
-        let used =
-            |statement: &Statement| statement.parameters().iter().any(|p| p.eq_ignore_ascii_case(name));
-        if !statements.iter().any(used) {
-            return Err(Failure::Usage(format!(
-                "cannot set parameter {name}: no statement has ${name}; write it there, or remove --param {name}"
-            )));
-        }
-    }
-    statements.iter_mut().for_each(|statement| statement.bind(parameters));
-    Ok(())
-}
-
-/// Adds the line of the statement to an error of a script that names no place.
-fn located(failure: Failure, statement: (usize, u64), statements: usize) -> Failure {
-    let (number, line) = statement;
-    let place = |message: String| match message.contains("line ") || statements < 2 {
-        true => message,
-        false => format!("{message}\n  in statement {number} of {statements}, line {line}"),
-    };
-    match failure {
-        Failure::Usage(message) => Failure::Usage(place(message)),
-        Failure::Failed(message) => Failure::Failed(place(message)),
-        other => other,
     }
 }
 
@@ -168,7 +119,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     }
     let text = statements_text(arguments)?;
     let mut statements = Statement::parse_all(&text)?;
-    bind(&mut statements, &arguments.parameters)?;
+    script::bind(&mut statements, &arguments.parameters)?;
     let Some(last) = statements.pop() else { return Err(nothing_to_run()) };
     let count = statements.len() + 1;
     if target.is_some() {
@@ -184,8 +135,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     for (number, statement) in (1..).zip(statements) {
         let sql = statement.sql().to_string();
         let place = (number, statement.line());
-        let executed =
-            execute(&engine, statement, None, console).map_err(|failure| located(failure, place, count))?;
+        let executed = execute(&engine, statement, None, console)
+            .map_err(|failure| script::located(failure, place, count))?;
         match report(&executed, &sql, arguments, console) {
             Err(Failure::BrokenPipe) => stdout_closed = true,
             printed => documents.extend(printed?),
@@ -199,7 +150,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         None => last,
     };
     let mut executed =
-        execute(&engine, last, trace, console).map_err(|failure| located(failure, place, count))?;
+        execute(&engine, last, trace, console).map_err(|failure| script::located(failure, place, count))?;
     let trace_failure = executed.result.trace_failure.take();
     let printed = match &target {
         Some(target) => report_written(&executed, copied_rows(&executed), target, console),

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
 use datafusion::common::TableReference;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use pellucid_runtime::Runtime;
 
 use crate::sql::stack::STACK_BYTES;
-use crate::statements::State;
+use crate::statements::describe::quantile;
+use crate::statements::script::memory::Pool;
+use crate::statements::script::state::State;
 use crate::stores::Stores;
 use crate::tables::input::DecodedTables;
 use crate::tables::options::FileOptions;
@@ -97,10 +99,7 @@ impl Session {
 }
 
 fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common::Result<SessionContext> {
-    let pool: Arc<dyn MemoryPool> = match options.memory_bytes {
-        Some(bytes) => Arc::new(GreedyMemoryPool::new(usize::try_from(bytes).unwrap_or(usize::MAX))),
-        None => Arc::new(UnboundedMemoryPool::default()),
-    };
+    let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(options.memory_bytes));
     let env = RuntimeEnvBuilder::new()
         .with_memory_pool(pool)
         // A spilling operator would block a core on a disk.
@@ -147,6 +146,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     crate::tables::formats::register(&context)?;
     functions::register(&context);
     context.register_udaf(crate::types::sum::function());
+    quantile::all().into_iter().for_each(|function| context.register_udaf(function));
     // Set only here, so this cannot fail.
     let _ = paths.session.set(Box::new(move || state.upgrade().map(|s| s.read().clone())));
     Ok(context)

@@ -42,6 +42,10 @@ WRAPPERS = (exp.Filter, exp.Window, exp.IgnoreNulls)
 CAST_TO = set("TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL BOOLEAN DATE TIMESTAMP TIMESTAMPNTZ".split())
 
 
+# Statements of the local engine that sqlglot leaves as they are.
+OURS = set("PREPARE EXECUTE DEALLOCATE PRAGMA CHECKPOINT CALL INSTALL LOAD SUMMARIZE VACUUM".split())
+
+
 class Pellucid(DuckDB):
     """Pellucid's dialect for sqlglot: DuckDB's, without its functions."""
 
@@ -91,12 +95,23 @@ def adapted(tree, columns_of, view_of):
         raise Refused("cannot run COPY on Spark: it writes different files; use -o FILE for the rows of a query")
     if isinstance(tree, exp.Create):
         query = tree.args.get("expression")
+        kind = (tree.args.get("kind") or "").upper()
+        if kind not in ("TABLE", "VIEW", "SCHEMA", "DATABASE"):
+            raise Refused(f"cannot run CREATE {kind} on Spark: its meaning differs there; write its definition into the query")
+        if kind == "TABLE" and query is None:
+            raise Refused("cannot run CREATE TABLE with columns on Spark: rows and constraints would be Spark's; use CREATE VIEW … AS")
         if tree.args.get("kind") == "VIEW":
             # Permanent views need a catalog that outlives the session.
             properties = tree.args.get("properties") or exp.Properties(expressions=[])
             if not properties.find(exp.TemporaryProperty):
                 properties.append("expressions", exp.TemporaryProperty())
             tree.set("properties", properties)
+    elif isinstance(tree, exp.Command) and tree.name.upper() in OURS:
+        raise Refused(f"cannot run {tree.name.upper()} on Spark: it is a statement of the local engine; remove it, or run without --on")
+    elif isinstance(tree, exp.Set) and any((one.args.get("kind") or "").upper() == "VARIABLE" for one in tree.expressions):
+        raise Refused("cannot run SET VARIABLE on Spark: it needs a declared variable there; write the value into the query")
+    elif isinstance(tree, exp.Drop) and (tree.args.get("kind") or "").upper() not in ("TABLE", "VIEW", "SCHEMA", "DATABASE"):
+        raise Refused("cannot run DROP on Spark for this kind of object; remove the statement")
     elif not isinstance(tree, exp.Query):
         if isinstance(tree, (exp.Command, exp.Describe, exp.Drop, exp.Set, exp.Show)):
             return tree

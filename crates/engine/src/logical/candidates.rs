@@ -29,6 +29,9 @@ pub(crate) fn rewrite(state: &SessionState, error: DataFusionError) -> DataFusio
 
 fn unknown_column(field: &Column, valid: &[Column]) -> String {
     let name = field.flat_name();
+    // Columns of the engine's own, which no statement can name.
+    let valid: Vec<Column> = valid.iter().filter(|other| !other.name.starts_with("__")).cloned().collect();
+    let valid = &valid[..];
     if valid.is_empty() {
         return format!("cannot find column {name}: there is no table here; for text, use single quotes");
     }

@@ -54,6 +54,8 @@ impl Dialect for Pellucid {
         allow_extract_custom,
         allow_extract_single_quotes,
         support_map_literal_syntax,
+        supports_install,
+        supports_load_extension,
         supports_array_join_syntax,
         supports_array_typedef_with_brackets,
         supports_asc_desc_in_column_definition,

@@ -14,7 +14,9 @@ use crate::EngineError;
 use crate::sql::dialect::Pellucid;
 use crate::sql::stack::with_large_stack;
 use crate::sql::{from_first, nesting, place, struct_types, unsupported};
-use crate::statements::{Own, literal, placeholders, substitute, syntax};
+use crate::statements::own::Own;
+use crate::statements::syntax;
+use crate::statements::syntax::parameters::{literal, placeholders, substitute};
 
 /// Maximum number of nested parentheses, subqueries and the like.
 const MAX_PARENTHESES: usize = 50;

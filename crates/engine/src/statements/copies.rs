@@ -116,7 +116,15 @@ pub(crate) async fn from_file(
         .collect();
     let table = csv(session, statement, copy, &names, &types).await?;
     let source = Temporary::register(&session.context, table)?;
-    let query = run::query(&format!("SELECT * FROM {}", run::name(&source.name)))?;
+    let nulls = copy.options.iter().find(|option| ["NULLSTR", "NULL"].contains(&option.name.as_str()));
+    let columns: Vec<String> = match nulls {
+        Some(option) => {
+            let text = crate::statements::syntax::words::quoted(option.value()?);
+            names.iter().map(|name| format!("nullif({0}, {text}) AS {0}", run::name(name))).collect()
+        }
+        None => vec!["*".to_string()],
+    };
+    let query = run::query(&format!("SELECT {} FROM {}", columns.join(", "), run::name(&source.name)))?;
     Ok(Extra { by_name: false, source: Some((query, source)) })
 }
 
@@ -142,7 +150,6 @@ async fn csv(
             "HEADER" => header = Some(option.is_true()?),
             "QUOTE" => drop(set("quote", option.byte()?)),
             "ESCAPE" if option.byte()? != "\"" => drop(set("escape", option.byte()?)),
-            "NULLSTR" | "NULL" => drop(set("null_regex", &format!("^{}$", escaped(option.value()?)))),
             "COMPRESSION" if !option.value()?.starts_with("auto") => {
                 drop(set("compression", &option.value()?.to_lowercase()))
             }
@@ -213,9 +220,4 @@ fn is_header(fields: &[&str], names: &[String], types: &[DataType]) -> bool {
         _ => true,
     };
     named || !fields.iter().zip(types).all(fits)
-}
-
-/// Returns a text that matches itself as a regular expression.
-fn escaped(text: &str) -> String {
-    text.chars().map(|c| if c.is_alphanumeric() { c.to_string() } else { format!("\\{c}") }).collect()
 }

@@ -8,10 +8,10 @@
 //! a statement leaves for later ones.
 
 mod copies;
-mod describe;
-mod own;
+pub(crate) mod describe;
+pub(crate) mod own;
 mod run;
-mod script;
+pub(crate) mod script;
 pub(crate) mod syntax;
 mod tables;
 
@@ -28,18 +28,16 @@ use datafusion::sql::sqlparser::ast::{
 use crate::EngineError;
 use crate::session::Session;
 use crate::sql::statements::Statement;
+use crate::statements::own::Own;
 use crate::statements::run::{Rows, as_tree, nothing};
 use crate::statements::script::settings::Effect;
 use crate::statements::script::state::{Sequence, locked};
 use crate::statements::script::{macros, prepared, settings, transaction, views};
+use crate::statements::syntax::parameters::placeholders;
 use crate::statements::tables::change::Change;
 use crate::statements::tables::create::Creation;
 use crate::statements::tables::insert::{Extra, Insertion};
 use crate::statements::tables::{alter, change, create, insert, table};
-
-pub(crate) use own::Own;
-pub(crate) use script::prepared::{literal, placeholders, substitute};
-pub(crate) use script::state::State;
 
 /// A statement that has begun.
 pub(crate) enum Begun {

@@ -6,6 +6,7 @@
 
 pub(crate) mod columns;
 mod listing;
+pub(crate) mod quantile;
 pub(crate) mod source;
 mod summarize;
 pub(crate) mod types;

@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::ast::Query;
 use crate::EngineError;
 use crate::sql::statements::Statement;
 use crate::statements::describe::columns::{self, Described};
+use crate::statements::describe::quantile::QUANTILE;
 use crate::statements::describe::source::with_source;
 use crate::statements::describe::types;
 use crate::statements::run;
@@ -84,8 +85,13 @@ fn measured(at: usize, column: &Described) -> (Vec<String>, Vec<String>) {
         Kind::Time(..) => format!("CAST(arrow_cast({name}, 'Int64') AS DOUBLE)"),
         _ => format!("CAST({name} AS DOUBLE)"),
     };
+    // It does not take floats.
+    let distinct = match kind(&column.data_type) {
+        Kind::Fraction => format!("CAST({name} AS VARCHAR)"),
+        _ => name.clone(),
+    };
     let mut measures =
-        vec![format!("approx_distinct({name}) AS unique_{at}"), format!("count({name}) AS count_{at}")];
+        vec![format!("approx_distinct({distinct}) AS unique_{at}"), format!("count({name}) AS count_{at}")];
     let bounded = !matches!(
         column.data_type,
         DataType::List(_)
@@ -102,7 +108,7 @@ fn measured(at: usize, column: &Described) -> (Vec<String>, Vec<String>) {
         measures.push(format!("avg({number}) AS avg_{at}"));
         measures.push(format!("stddev({number}) AS std_{at}"));
         for percent in [25, 50, 75] {
-            measures.push(format!("approx_percentile_cont({number}, 0.{percent}) AS q{percent}_{at}"));
+            measures.push(format!("{QUANTILE}_{percent}({number}) AS q{percent}_{at}"));
         }
     }
     let null = "CAST(NULL AS VARCHAR)".to_string();
@@ -130,10 +136,10 @@ fn measured(at: usize, column: &Described) -> (Vec<String>, Vec<String>) {
     let quantile = |percent: u8| match kind(&column.data_type) {
         Kind::Other => null.clone(),
         Kind::Fraction => format!("CAST(q{percent}_{at} AS VARCHAR)"),
-        Kind::Whole => format!("CAST(CAST(round(q{percent}_{at}) AS BIGINT) AS VARCHAR)"),
+        Kind::Whole => format!("CAST(CAST({} AS BIGINT) AS VARCHAR)", even(percent, at)),
         Kind::Time(of, _) => {
             let whole = if column.data_type == DataType::Date32 { "Int32" } else { "Int64" };
-            text(format!("arrow_cast(arrow_cast(q{percent}_{at}, '{whole}'), {})", quoted(&of)))
+            text(format!("arrow_cast(arrow_cast({}, '{whole}'), {})", even(percent, at), quoted(&of)))
         }
     };
     let values = vec![
@@ -151,4 +157,10 @@ fn measured(at: usize, column: &Described) -> (Vec<String>, Vec<String>) {
         format!("CAST(round(100.0 * CAST(n - count_{at} AS DOUBLE) / nullif(n, 0), 2) AS DECIMAL(9, 2))"),
     ];
     (measures, values)
+}
+
+/// Returns a quantile rounded to a whole number, half to even.
+fn even(percent: u8, at: usize) -> String {
+    let q = format!("q{percent}_{at}");
+    format!("CASE WHEN {q} - floor({q}) = 0.5 THEN 2 * round({q} / 2) ELSE round({q}) END")
 }

@@ -1,8 +1,9 @@
-//! What statements of a script leave for later ones: variables, sequences, macros, views, prepared
+//! The state that statements of a script leave for later ones: variables, sequences, macros, views, prepared
 //! statements, settings and transactions.
 
 pub(crate) mod functions;
 pub(crate) mod macros;
+pub(crate) mod memory;
 pub(crate) mod prepared;
 pub(crate) mod settings;
 pub(crate) mod state;

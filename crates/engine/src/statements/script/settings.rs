@@ -17,6 +17,7 @@ use crate::session::Session;
 use crate::sql::statements::Statement;
 use crate::sql::tree;
 use crate::statements::run;
+use crate::statements::script::memory;
 use crate::statements::tables::insert::last;
 
 /// Settings of DuckDB about progress, extensions and files, which have nothing to change here.
@@ -35,7 +36,7 @@ const WITHOUT_EFFECT: [&str; 9] = [
 /// Extensions whose functions are built in.
 const BUILT_IN: [&str; 6] = ["httpfs", "aws", "json", "parquet", "icu", "core_functions"];
 
-/// What SET or RESET does.
+/// The effect of SET or RESET.
 pub(crate) enum Effect {
     /// DataFusion changes its own setting.
     Own(Tree),
@@ -74,9 +75,13 @@ pub(crate) fn set(session: &Session, statement: &Statement, set: &Set) -> Result
                 "the engine runs on {cores} cores; choose them when it starts, with --cores {text}"
             ))
         }
-        "memory_limit" | "max_memory" => {
-            refuse(&format!("the limit is chosen when the engine starts, with --memory {text}"))
-        }
+        "memory_limit" | "max_memory" => match memory::size(&text) {
+            Some(bytes) => {
+                limit_memory(session, bytes);
+                Ok(Effect::Done)
+            }
+            None => refuse("it must be a size, such as '1GB' or '512MiB'"),
+        },
         "temp_directory" => refuse("queries do not spill to disk; remove the statement"),
         "schema" | "search_path" => {
             use_schema(session, statement, variable.span(), &text).map(|()| Effect::Done)
@@ -113,7 +118,12 @@ pub(crate) fn reset(
     let name = variable.to_string().to_lowercase();
     session.statements.settings().remove(&name);
     match name.as_str() {
-        "threads" | "worker_threads" | "memory_limit" | "max_memory" | "default_order" => Ok(Effect::Done),
+        "threads" | "worker_threads" | "default_order" => Ok(Effect::Done),
+        "memory_limit" | "max_memory" => {
+            let before = session.options.memory_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+            limit_memory(session, before.unwrap_or(usize::MAX));
+            Ok(Effect::Done)
+        }
         "timezone" | "time_zone" => own("RESET datafusion.execution.time_zone"),
         "default_null_order" | "null_order" => own("RESET datafusion.sql_parser.default_null_ordering"),
         "schema" | "search_path" => {
@@ -126,6 +136,12 @@ pub(crate) fn reset(
                 format!("cannot reset {name}: there is no such setting; SHOW ALL lists the settings");
             Err(statement.refuse(statement.span(), &message))
         }
+    }
+}
+
+fn limit_memory(session: &Session, bytes: usize) {
+    if let Some(pool) = session.context.runtime_env().memory_pool.downcast_ref::<memory::Pool>() {
+        pool.set_limit(bytes);
     }
 }
 
@@ -246,9 +262,11 @@ impl CurrentSetting<'_> {
             "threads" | "worker_threads" => Some(Value::Number(session.options.cores.to_string(), false)),
             "timezone" => text(options.execution.time_zone.clone().unwrap_or_else(|| "UTC".to_string())),
             "schema" | "search_path" => text(options.catalog.default_schema.clone()),
-            "memory_limit" | "max_memory" => text(
-                session.options.memory_bytes.map_or("unlimited".to_string(), |bytes| format!("{bytes} B")),
-            ),
+            "memory_limit" | "max_memory" => {
+                let env = session.context.runtime_env();
+                let limit = env.memory_pool.downcast_ref::<memory::Pool>().and_then(memory::Pool::limit);
+                text(limit.map_or("unlimited".to_string(), |bytes| format!("{bytes} B")))
+            }
             _ => options
                 .entries()
                 .into_iter()

@@ -5,6 +5,7 @@
 
 pub(crate) mod copy;
 pub(crate) mod copy_options;
+pub(crate) mod parameters;
 mod script;
 mod show;
 pub(crate) mod words;
@@ -178,7 +179,7 @@ mod tests {
             ("DESCRIBE SELECT 1", "SELECT * FROM __describe((SELECT 1))"),
             (
                 "SELECT x FROM (DESCRIBE t) WHERE a",
-                "SELECT x FROM ( SELECT * FROM __describe((SELECT * FROM t))) WHERE a",
+                "SELECT x FROM (SELECT * FROM __describe((SELECT * FROM t))) WHERE a",
             ),
             ("SHOW TABLES", "SELECT * FROM __show_tables()"),
             ("PRAGMA table_info('t')", "SELECT * FROM pragma_table_info('t')"),
@@ -187,7 +188,7 @@ mod tests {
             ("INSERT INTO t BY NAME SELECT 1 AS a", "INSERT INTO t SELECT 1 AS a"),
             (
                 "COPY t TO 'f' (FORMAT parquet)",
-                "COPY (SELECT * FROM t ) TO 'f' STORED AS PARQUET OPTIONS ('format.compression' 'snappy')",
+                "COPY (SELECT * FROM t) TO 'f' STORED AS PARQUET OPTIONS ('format.compression' 'snappy')",
             ),
             ("SELECT ? + ?", "SELECT $1 + $2"),
             (

@@ -29,10 +29,9 @@ fn level(tokens: &[TokenWithSpan], whole: bool) -> Vec<TokenWithSpan> {
     while at < tokens.len() {
         out.push(tokens[at].clone());
         if tokens[at].token == Token::LParen {
-            let inner = Words::new(&tokens[at + 1..]);
-            let first = tokens[at + 1..].len() - inner.rest().len();
-            let mut words = inner;
-            // The group starts at its first word that is not a space.
+            let spaces = tokens[at + 1..].iter().take_while(|t| matches!(t.token, Token::Whitespace(_)));
+            let first = spaces.count();
+            let mut words = Words::new(&tokens[at + 1..]);
             let group = words.group();
             let closed = at + 1 + first + group.len();
             out.extend_from_slice(&tokens[at + 1..at + 1 + first]);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::arrow::util::display::FormatOptions;
@@ -24,6 +24,9 @@ pub(crate) fn cast(values: &ArrayRef, to: &DataType, column: &str) -> Result<Arr
             types::name(to)
         ))
     };
+    if matches!(to, DataType::Timestamp(..)) && is_text(values.data_type()) {
+        return times(values, to).map_err(|error| failed(&error.to_string()));
+    }
     let rounded = if to.is_integer() { rounded(values)? } else { Arc::clone(values) };
     if !can_cast_types(rounded.data_type(), to) {
         return Err(failed(&format!("they have type {}; cast them", types::name(values.data_type()))));
@@ -34,6 +37,22 @@ pub(crate) fn cast(values: &ArrayRef, to: &DataType, column: &str) -> Result<Arr
         let text = text.split_once(" error: ").map_or(text.as_str(), |(_, cause)| cause);
         failed(text)
     })
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// Reads timestamps, whose seconds may be missing.
+fn times(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let texts = datafusion::arrow::compute::cast(values, &DataType::Utf8)?;
+    let whole = |text: &str| match text.len() {
+        16 if text.as_bytes()[13] == b':' => format!("{text}:00"),
+        _ => text.to_string(),
+    };
+    let texts: StringArray = texts.as_string::<i32>().iter().map(|text| text.map(whole)).collect();
+    let options = CastOptions { safe: false, format_options: FormatOptions::default() };
+    Ok(cast_with_options(&texts, to, &options)?)
 }
 
 /// Rounds fractions: floats half to even, decimals half away from zero.

@@ -73,9 +73,8 @@ pub(crate) fn not_null(
 }
 
 fn violated(table: &str, value: &str, constraint: &str) -> EngineError {
-    EngineError::Failed(format!(
-        "cannot change table {table}: {value} violates {constraint}; no row was changed"
-    ))
+    let table = if table.is_empty() { "the table".to_string() } else { format!("table {table}") };
+    EngineError::Failed(format!("cannot change {table}: {value} violates {constraint}; no row was changed"))
 }
 
 /// Returns the error for a key that occurs twice.
@@ -158,11 +157,6 @@ impl Index {
     /// Returns the row with a key.
     pub(crate) fn get(&self, key: &OwnedRow) -> Option<usize> {
         self.rows.get(key).copied()
-    }
-
-    /// Makes a key that of another row.
-    pub(crate) fn set(&mut self, key: &OwnedRow, row: usize) {
-        self.rows.insert(key.clone(), row);
     }
 
     /// Adds a row. Returns false if its key exists.

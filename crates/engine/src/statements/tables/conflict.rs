@@ -23,7 +23,7 @@ use crate::statements::tables::insert::{complete, last, target};
 use crate::statements::tables::returning::{aliased, column, query_of};
 use crate::statements::tables::table::{Definition, ROW, Table, numbered};
 
-/// What happens with a row whose key exists.
+/// The treatment of a row whose key exists.
 pub(crate) enum Policy {
     Error,
     /// It is left out; with a key, only if it has this key.
@@ -257,22 +257,13 @@ impl Conflict<'_> {
                     return Err(twice());
                 }
                 (Policy::Ignore(_), _) => {}
-                (Policy::Replace, Some(hit)) if hit >= old => {
-                    sorted.fresh.retain(|other| *other as usize != hit - old);
-                    for (index, keys) in &mut indices {
-                        if let Some(value) = &keys[row] {
-                            index.set(value, old + row);
-                        }
-                    }
-                    sorted.fresh.push(row as u64);
-                }
-                (Policy::Replace, Some(hit)) => {
-                    sorted.conflicts.retain(|(other, _)| *other != hit as u64);
-                    sorted.conflicts.push((hit as u64, row as u64));
-                }
+                // Of several rows of one statement, the first stays.
+                (Policy::Replace, Some(hit)) if hit >= old => {}
+                (Policy::Replace, Some(hit)) if sorted.changes(hit) => {}
+                (Policy::Replace, Some(hit)) => sorted.conflicts.push((hit as u64, row as u64)),
                 (Policy::Update { key, .. }, _) => {
                     let hit = hits[*key].unwrap_or_default();
-                    if hit >= old || sorted.conflicts.iter().any(|(other, _)| *other == hit as u64) {
+                    if hit >= old || sorted.changes(hit) {
                         return Err(twice());
                     }
                     sorted.conflicts.push((hit as u64, row as u64));
@@ -350,6 +341,13 @@ struct Sorted {
     fresh: Vec<u64>,
     /// The number of the existing row, and of the one with the same key.
     conflicts: Vec<(u64, u64)>,
+}
+
+impl Sorted {
+    /// Returns true if an existing row changes already.
+    fn changes(&self, row: usize) -> bool {
+        self.conflicts.iter().any(|(other, _)| *other == row as u64)
+    }
 }
 
 /// Returns an expression whose columns without a table are those of `table`.
