@@ -112,7 +112,7 @@ fn message(error: &DataFusionError) -> String {
         DataFusionError::Plan(text)
         | DataFusionError::Execution(text)
         | DataFusionError::NotImplemented(text)
-        | DataFusionError::Configuration(text) => rewrite(text),
+        | DataFusionError::Configuration(text) => crate::type_names::in_text(&rewrite(text)),
         other => other.strip_backtrace(),
     }
 }
@@ -152,6 +152,15 @@ fn rewrite(text: &str) -> String {
         return format!(
             "cannot compute abs({call}: the result exceeds its type; cast the operand to HUGEINT"
         );
+    }
+    if text.starts_with("Physical plan does not support logical expression") {
+        return "cannot run this subquery: it uses columns of the query around it in a way that cannot be turned into a \
+                join; write the join, or number the rows with row_number()"
+            .to_string();
+    }
+    // The rest is a dump of the syntax tree.
+    if let Some((construct, _)) = text.strip_prefix("Unsupported ").and_then(|rest| rest.split_once('{')) {
+        return format!("{} is not supported; write it in another way", construct.trim());
     }
     // DataFusion reports a wrong function call as a bug of its own, followed by the actual message.
     let bug = "\nThis issue was likely caused by a bug in DataFusion's code";

@@ -26,6 +26,7 @@ mod functions;
 mod lakes;
 mod logical;
 mod plan;
+mod queries;
 mod query;
 mod scan;
 mod session;
@@ -33,6 +34,7 @@ mod sql;
 mod statements;
 mod stores;
 mod tables;
+mod type_names;
 mod types;
 
 use std::path::PathBuf;

@@ -30,6 +30,7 @@ use crate::logical;
 use crate::logical::labels::Labels;
 use crate::plan::cut::{self, Node, StagePlan};
 use crate::plan::explain;
+use crate::queries::pivot::values::Values;
 use crate::scan::Source;
 use crate::scan::footer::footer;
 use crate::scan::parquet::{Metadata, ParquetScan};
@@ -178,7 +179,7 @@ fn load(session: &Session, statement: &Statement) -> Result<(), EngineError> {
     };
     session.tokio.block_on(async {
         let Ok(statement) = statements::expanded(session, statement).await else { return Ok(()) };
-        let planned = logical::plan(&state, &statement).await;
+        let planned = logical::plan(&state, &statement, &Arc::default()).await;
         let Some(logical) = planned.ok().and_then(|(logical, _)| query(logical)) else {
             return Ok(());
         };
@@ -265,8 +266,14 @@ impl Running {
                 return Ok((schema, batches, None));
             }
         };
-        let planning = with_planning_job(Arc::clone(&self.io), self.plan(&statement));
-        let planned = self.session.tokio.block_on(planning)?;
+        let values = Arc::default();
+        let planned = loop {
+            let planning = with_planning_job(Arc::clone(&self.io), self.plan(&statement, &values));
+            match self.session.tokio.block_on(planning) {
+                Ok(planned) => break planned,
+                Err(error) => self.find_values(&values, error)?,
+            }
+        };
         if self.job.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
@@ -293,14 +300,40 @@ impl Running {
         Ok((schema, batches, described.map(|stages| Explained { stages, ran })))
     }
 
-    /// Runs the stages. Returns the rows, and each stage's index in the trace.
-    fn execute(
+    /// Runs the query whose values are needed to plan the statement, as the first stages of the job.
+    ///
+    /// # Errors
+    /// Returns `error`, with which planning ended, if no values are needed.
+    fn find_values(&self, values: &Arc<Values>, error: EngineError) -> Result<(), EngineError> {
+        let Some(query) = values.wanted() else { return Err(error) };
+        let state = self.session.context.state();
+        let planning = with_planning_job(Arc::clone(&self.io), async {
+            let plan = state.create_physical_plan(&query).await?;
+            let metadata = metadata(&state, &plan).await?;
+            Ok::<_, DataFusionError>((plan, metadata))
+        });
+        let (plan, metadata) = self.session.tokio.block_on(planning)?;
+        let (ended, batches) = sync_channel(1);
+        let execution = self.execution(cut::cut(&plan)?, metadata, self.context(&state), Some(ended));
+        if let Err(error) = execution.start() {
+            self.job.fail(Box::new(error));
+        }
+        drop(execution);
+        match batches.recv() {
+            Ok(batches) => Ok(values.insert(&query, &batches)?),
+            // The job failed or was cancelled.
+            Err(_) => self.job.wait().map_err(EngineError::from).and(Err(EngineError::Cancelled)),
+        }
+    }
+
+    fn execution(
         &self,
         stages: StagePlan,
         metadata: Metadata,
         context: Arc<TaskContext>,
-    ) -> Result<(Vec<RecordBatch>, Vec<Option<StageIx>>), EngineError> {
-        let execution = Execution::new(ExecutionParams {
+        ended: Option<SyncSender<Vec<RecordBatch>>>,
+    ) -> Arc<Execution> {
+        Execution::new(ExecutionParams {
             runtime: self.session.runtime.clone(),
             job: self.job.clone(),
             plan: stages,
@@ -310,7 +343,18 @@ impl Running {
             outputs: Arc::clone(&self.outputs),
             open: self.open(),
             min_partitions: self.min_partitions(),
-        });
+            ended,
+        })
+    }
+
+    /// Runs the stages. Returns the rows, and each stage's index in the trace.
+    fn execute(
+        &self,
+        stages: StagePlan,
+        metadata: Metadata,
+        context: Arc<TaskContext>,
+    ) -> Result<(Vec<RecordBatch>, Vec<Option<StageIx>>), EngineError> {
+        let execution = self.execution(stages, metadata, context, None);
         if let Err(error) = execution.start() {
             self.job.fail(Box::new(error));
         }
@@ -329,10 +373,14 @@ impl Running {
         options.partitions.unwrap_or(options.cores * 4).max(4)
     }
 
-    async fn plan(&self, statement: &Statement) -> Result<PlannedStatement, EngineError> {
+    async fn plan(
+        &self,
+        statement: &Statement,
+        values: &Arc<Values>,
+    ) -> Result<PlannedStatement, EngineError> {
         let context = &self.session.context;
         let state = context.state();
-        let (logical, labels) = logical::plan(&state, statement).await?;
+        let (logical, labels) = logical::plan(&state, statement, values).await?;
         let (logical, kind) = match logical {
             LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), StatementKind::Explain),
             LogicalPlan::Analyze(a) => ((*a.input).clone(), StatementKind::ExplainAnalyze),
@@ -358,7 +406,7 @@ impl Running {
         let state = context.state();
         let plan = match state.create_physical_plan(&logical).await {
             Ok(plan) => plan,
-            Err(error) => return Err(logical::explain_physical(&state, statement, error).await),
+            Err(error) => return Err(logical::explain_physical(&state, statement, values, error).await),
         };
         let metadata = metadata(&state, &plan).await?;
         Ok(PlannedStatement { state, plan, kind, metadata, labels })

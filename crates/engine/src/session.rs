@@ -147,6 +147,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     functions::register(&context);
     context.register_udaf(crate::types::sum::function());
     quantile::all().into_iter().for_each(|function| context.register_udaf(function));
+    crate::queries::register(&context);
     // Set only here, so this cannot fail.
     let _ = paths.session.set(Box::new(move || state.upgrade().map(|s| s.read().clone())));
     Ok(context)

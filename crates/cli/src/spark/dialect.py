@@ -32,7 +32,7 @@ SUPPORTED = set(
     "Select From Where Group Having Order Ordered Limit Offset With CTE Subquery Table TableAlias Column Identifier Star "
     "Alias Literal Null Boolean Paren And Or Not EQ NEQ GT GTE LT LTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Case "
     "If Cast TryCast DataType DataTypeParam Interval Var Window WindowSpec Filter Exists Tuple Values Distinct Union "
-    "Intersect Except Join Add Sub Mul Div Mod Neg BitwiseAnd BitwiseOr BitwiseXor BitwiseLeftShift BitwiseRightShift DPipe "
+    "Intersect Except Join Add Sub Mul Div Mod Neg BitwiseAnd BitwiseOr BitwiseLeftShift BitwiseRightShift DPipe "
     "Anonymous IgnoreNulls Rollup Cube GroupingSets Array Bracket RegexpLike Escape".split()
 )  # fmt: skip
 WHOLE_NUMBER = re.compile(r"\s*[+-]?\d+\s*")
@@ -58,10 +58,6 @@ class Pellucid(DuckDB):
         FUNCTION_PARSERS = PARSED
         NO_PAREN_FUNCTION_PARSERS = {"CASE": sqlglot.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
         TYPE_CONVERTERS = {}
-        RANGE_PARSERS = {
-            **DuckDB.Parser.RANGE_PARSERS,
-            sqlglot.TokenType.TILDE: lambda self, this: self.expression(exp.RegexpLike(this=this, expression=self._parse_bitwise())),
-        }
 
 
 def place_of(error):
@@ -157,14 +153,14 @@ def as_call(node):
 
 
 def name_columns(values, number):
-    """Gives the columns of VALUES the engine's names: column1, column2, …"""
+    """Gives the columns of VALUES the engine's names: col0, col1, …"""
     alias = values.args.get("alias")
     if (alias and alias.args.get("columns")) or not values.find_ancestor(exp.From, exp.Join):
         return
     first = values.expressions[0]
     width = len(first.expressions) if isinstance(first, exp.Tuple) else 1
     name = alias.this if alias else exp.to_identifier(f"values_{number}")
-    columns = [exp.to_identifier(f"column{i + 1}") for i in range(width)]
+    columns = [exp.to_identifier(f"col{i}") for i in range(width)]
     values.set("alias", exp.TableAlias(this=name, columns=columns))
 
 

@@ -12,6 +12,7 @@ pub(crate) mod stage;
 pub(crate) mod timing;
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use datafusion::arrow::array::RecordBatch;
@@ -117,6 +118,8 @@ pub(crate) struct ExecutionParams {
     pub outputs: Arc<Outputs>,
     pub open: OpenFn,
     pub min_partitions: usize,
+    /// Receives the rows of a query whose end does not end the job.
+    pub ended: Option<SyncSender<Vec<RecordBatch>>>,
 }
 
 impl Execution {
@@ -165,7 +168,7 @@ impl Execution {
         let ix = self.params.job.stage(&names.name, &after, names.not_split);
         // A stage starts once, so its index is not set yet.
         let _ = self.stages[index].ix.set(ix);
-        if index + 1 == self.params.plan.stages.len() {
+        if index + 1 == self.params.plan.stages.len() && self.params.ended.is_none() {
             self.params.outputs.writer(self.params.job.clone(), ix);
         }
         let ready = Arc::new(
@@ -235,6 +238,14 @@ impl Execution {
         if index + 1 == self.params.plan.stages.len() {
             let execution = Arc::clone(self);
             let batches = ready.exchange.drain();
+            if let Some(ended) = &self.params.ended {
+                if let Some(&ix) = self.stages[index].ix.get() {
+                    self.params.job.end_stage(ix);
+                }
+                // The receiver is gone if the job has ended.
+                let _ = ended.send(batches);
+                return Ok(());
+            }
             return self.params.outputs.publish(Box::new(move || {
                 execution.end_job(index, batches);
                 Ok(())

@@ -5,6 +5,7 @@ use datafusion::execution::context::SessionState;
 use strsim::damerau_levenshtein;
 
 use crate::functions;
+use crate::logical::messages;
 
 /// Maximum number of names that a message lists.
 const LISTED: usize = 8;
@@ -18,9 +19,15 @@ pub(crate) fn rewrite(state: &SessionState, error: DataFusionError) -> DataFusio
                 "column {} is in more than one table; write the table before it (t.{})",
                 field.name, field.name
             )),
+            SchemaError::DuplicateQualifiedField { qualifier, .. } => {
+                Some(messages::duplicate_table(&qualifier.to_string()))
+            }
             _ => None,
         },
-        DataFusionError::Plan(text) => unknown_function(state, text).or_else(|| wrong_arguments(text)),
+        DataFusionError::Plan(text) => unknown_function(state, text)
+            .or_else(|| wrong_arguments(text))
+            .or_else(|| messages::rewrite(text)),
+        DataFusionError::NotImplemented(text) => messages::rewrite(text),
         DataFusionError::Execution(text) => wrong_arguments(text),
         _ => None,
     };

@@ -32,6 +32,9 @@ use crate::types::names::TypeNames;
 use crate::types::operators::Operators;
 use crate::types::zone;
 
+use crate::queries::Relations;
+use crate::queries::pivot::values::Values;
+
 /// The tables and functions of one statement. Its tables are looked up once, so that the statement can be planned again
 /// after a name in it was replaced.
 pub(crate) struct Context<'a> {
@@ -39,15 +42,18 @@ pub(crate) struct Context<'a> {
     types: TypeNames,
     planners: Vec<Arc<dyn ExprPlanner>>,
     tables: HashMap<ResolvedTableReference, Arc<dyn TableSource>>,
+    relations: Vec<Arc<dyn RelationPlanner>>,
 }
 
 impl<'a> Context<'a> {
-    pub(crate) fn new(state: &'a SessionState) -> Self {
+    pub(crate) fn new(state: &'a SessionState, values: &Arc<Values>) -> Self {
         let config = state.config_options();
         let types = TypeNames::new(zone::of_session(config), config.sql_parser.map_string_types_to_utf8view);
         let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(Operators)];
         planners.extend(state.expr_planners().iter().cloned());
-        Self { state, types, planners, tables: HashMap::new() }
+        let own: Arc<dyn RelationPlanner> = Arc::new(Relations(Arc::clone(values)));
+        let relations = std::iter::once(own).chain(state.relation_planners().iter().cloned()).collect();
+        Self { state, types, planners, tables: HashMap::new(), relations }
     }
 
     /// Replaces calls of `read_csv` and the like by tables, and opens their files.
@@ -159,7 +165,7 @@ impl ContextProvider for Context<'_> {
     }
 
     fn get_relation_planners(&self) -> &[Arc<dyn RelationPlanner>] {
-        self.state.relation_planners()
+        &self.relations
     }
 
     fn get_type_planner(&self) -> Option<Arc<dyn TypePlanner>> {

@@ -4,12 +4,14 @@ pub(crate) mod candidates;
 mod context;
 pub(crate) mod labels;
 mod locate;
+mod messages;
 mod names;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::DataFusionError;
+use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::sql::parser::Statement as Tree;
@@ -20,6 +22,9 @@ use crate::functions;
 use crate::lakes;
 use crate::logical::context::Context;
 use crate::logical::labels::Labels;
+use crate::queries::columns::{self, Held};
+use crate::queries::pivot::values::Values;
+use crate::queries::{self, aliases};
 use crate::sql::statements::Statement;
 use crate::sql::{place, tree};
 use crate::tables::{self, StandIn};
@@ -33,14 +38,15 @@ use crate::types::{places, syntax};
 pub(crate) async fn plan(
     state: &SessionState,
     statement: &Statement,
+    values: &Arc<Values>,
 ) -> Result<(LogicalPlan, Labels), EngineError> {
-    let mut context = Context::new(state);
-    let (mut tree, mut labels) = match prepared(state, statement) {
+    let mut context = Context::new(state, values);
+    let (mut tree, mut labels, held) = match prepared(state, statement) {
         Ok(prepared) => prepared,
         Err(error) => return Err(explain(&context, statement.tree(), statement, error)),
     };
-    let error = match resolved(&mut context, &mut tree, &mut labels).await {
-        Ok(plan) => match columns(&plan) {
+    let error = match resolved(&mut context, &mut tree, &mut labels, &held).await {
+        Ok(plan) => match has_columns(&plan) {
             Ok(()) => {
                 labels::of_unnest(&tree, plan.schema(), &mut labels);
                 return Ok((plan, labels));
@@ -52,14 +58,15 @@ pub(crate) async fn plan(
     Err(explain(&context, &tree, statement, error))
 }
 
-/// Returns the tree to plan, and the names of its columns in the result.
-fn prepared(state: &SessionState, statement: &Statement) -> Result<(Tree, Labels), DataFusionError> {
+/// Returns the tree to plan, the names of its columns in the result, and the items that wait for columns.
+fn prepared(state: &SessionState, statement: &Statement) -> Result<(Tree, Labels, Held), DataFusionError> {
     let mut tree = statement.tree().clone();
     lakes::call::replace(&mut tree);
+    let held = queries::rewrite(&mut tree)?;
     names::keep_case(&mut tree);
     let labels = labels::apply(&mut tree);
     functions::expand(&mut tree, state)?;
-    Ok((tree, labels))
+    Ok((tree, labels, held))
 }
 
 /// Plans a tree, and replaces names in it that are not found, also in the names of its columns.
@@ -67,6 +74,7 @@ async fn resolved(
     context: &mut Context<'_>,
     tree: &mut Tree,
     labels: &mut Labels,
+    held: &Held,
 ) -> Result<LogicalPlan, DataFusionError> {
     syntax::apply(tree)?;
     let mut renamed = HashSet::new();
@@ -77,6 +85,13 @@ async fn resolved(
             Ok(plan) => return Ok(plan),
             Err(error) => error,
         };
+        if columns::restore(tree, held, &error)? {
+            labels.extend(labels::apply(tree));
+            queries::order(tree);
+            functions::expand(tree, context.state())?;
+            syntax::apply(tree)?;
+            continue;
+        }
         if let Some((from, to)) = names::other_case(&error) {
             // A name is replaced everywhere, unless it has the other case somewhere else.
             let only = renamed.contains(&(to.clone(), from.clone(), None)).then(|| place::of(&error));
@@ -91,6 +106,9 @@ async fn resolved(
         if names::unnest_struct(tree, &error) {
             // The column that it names may be in another case.
             renamed.clear();
+            continue;
+        }
+        if aliases::replace(tree, &error)? {
             continue;
         }
         let Some(StandIn { name, table, quoted }) = tables::stand_in(context.state(), &error) else {
@@ -110,12 +128,12 @@ pub(crate) fn column_types(
     state: &SessionState,
     columns: &[ColumnDef],
 ) -> Result<Vec<DataType>, DataFusionError> {
-    let schema = Context::new(state).schema(columns.to_vec())?;
+    let schema = Context::new(state, &Arc::default()).schema(columns.to_vec())?;
     Ok(schema.fields().iter().map(|field| field.data_type().clone()).collect())
 }
 
 /// Refuses a query without columns (`SELECT FROM t`), which has nothing to show.
-fn columns(plan: &LogicalPlan) -> Result<(), DataFusionError> {
+fn has_columns(plan: &LogicalPlan) -> Result<(), DataFusionError> {
     let query = match plan {
         LogicalPlan::Explain(e) => &e.plan,
         LogicalPlan::Analyze(a) => &a.input,
@@ -135,20 +153,22 @@ fn columns(plan: &LogicalPlan) -> Result<(), DataFusionError> {
 pub(crate) async fn explain_physical(
     state: &SessionState,
     statement: &Statement,
+    values: &Arc<Values>,
     error: DataFusionError,
 ) -> EngineError {
-    let mut context = Context::new(state);
-    let Ok((mut tree, mut labels)) = prepared(state, statement) else {
+    let mut context = Context::new(state, values);
+    let Ok((mut tree, mut labels, held)) = prepared(state, statement) else {
         return explain(&context, statement.tree(), statement, error);
     };
     // It was planned before, so this finds the tables once more.
-    let _ = resolved(&mut context, &mut tree, &mut labels).await;
+    let _ = resolved(&mut context, &mut tree, &mut labels, &held).await;
     explain(&context, &tree, statement, error)
 }
 
 /// Converts an error, with the nearest candidates for an unknown name and the place in the statement.
 fn explain(context: &Context<'_>, tree: &Tree, statement: &Statement, error: DataFusionError) -> EngineError {
     let span = place::of(&error).or_else(|| locate::find(context, tree, &error));
+    let error = ambiguous(context, tree, error);
     let error = EngineError::from(candidates::rewrite(
         context.state(),
         tables::suggest_tables(context.state(), error),
@@ -159,6 +179,26 @@ fn explain(context: &Context<'_>, tree: &Tree, statement: &Statement, error: Dat
         }
         (error, _) => error,
     }
+}
+
+/// Adds the tables that have an ambiguous column to its error: planned with another name, the statement has an
+/// error that lists all columns.
+fn ambiguous(context: &Context<'_>, tree: &Tree, error: DataFusionError) -> DataFusionError {
+    const OTHER: &str = "__ambiguous";
+    let DataFusionError::SchemaError(inner, _) = error.find_root() else { return error };
+    let SchemaError::AmbiguousReference { field } = inner.as_ref() else { return error };
+    let name = field.name.clone();
+    let mut copy = tree.clone();
+    names::rename_columns(&mut copy, &name, OTHER, place::of(&error).map(|span| span.start));
+    let Err(other) = context.plan(copy) else { return error };
+    let DataFusionError::SchemaError(inner, _) = other.find_root() else { return error };
+    let SchemaError::FieldNotFound { field, valid_fields } = inner.as_ref() else { return error };
+    let tables = valid_fields.iter().filter(|one| one.name == name).filter_map(|one| one.relation.as_ref());
+    let names: Vec<String> = tables.map(|table| format!("{}.{name}", table.table())).collect();
+    if field.name != OTHER || names.len() < 2 {
+        return error;
+    }
+    DataFusionError::Plan(format!("column {name} is in more than one table; write {}", names.join(" or ")))
 }
 
 /// Adds the place to an error of a value, and the divisions in the statement to a division-by-zero error, which itself

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use datafusion::common::{Column, DataFusionError, SchemaError};
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::{
-    ExceptSelectItem, ExcludeSelectItem, Expr, Ident, IdentWithAlias, JoinConstraint, JoinOperator,
+    ExceptSelectItem, ExcludeSelectItem, Expr, Ident, IdentWithAlias, Join, JoinConstraint, JoinOperator,
     ObjectName, ObjectNamePart, OrderByKind, Query, RenameSelectItem, Select, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, Statement, TableFactor, VisitorMut, WildcardAdditionalOptions,
 };
@@ -212,6 +212,29 @@ impl RenameColumns<'_> {
         }
     }
 
+    /// Renames the columns of USING.
+    fn using(&mut self, join: &mut Join) {
+        use JoinOperator as J;
+        if let J::Join(on)
+        | J::Inner(on)
+        | J::Left(on)
+        | J::LeftOuter(on)
+        | J::Right(on)
+        | J::RightOuter(on)
+        | J::FullOuter(on)
+        | J::Semi(on)
+        | J::LeftSemi(on)
+        | J::RightSemi(on)
+        | J::Anti(on)
+        | J::LeftAnti(on)
+        | J::RightAnti(on)
+        | J::AsOf { constraint: on, .. } = &mut join.join_operator
+            && let JoinConstraint::Using(names) = on
+        {
+            names.iter_mut().for_each(|name| self.last(name));
+        }
+    }
+
     fn wildcard(&mut self, options: &mut WildcardAdditionalOptions) {
         match &mut options.opt_exclude {
             Some(ExcludeSelectItem::Single(name)) => self.last(name),
@@ -243,25 +266,13 @@ impl VisitorMut for RenameColumns<'_> {
                 self.wildcard(options);
             }
         }
-        for join in select.from.iter_mut().flat_map(|from| &mut from.joins) {
-            use JoinOperator as J;
-            if let J::Join(on)
-            | J::Inner(on)
-            | J::Left(on)
-            | J::LeftOuter(on)
-            | J::Right(on)
-            | J::RightOuter(on)
-            | J::FullOuter(on)
-            | J::Semi(on)
-            | J::LeftSemi(on)
-            | J::RightSemi(on)
-            | J::Anti(on)
-            | J::LeftAnti(on)
-            | J::RightAnti(on) = &mut join.join_operator
-                && let JoinConstraint::Using(names) = on
-            {
-                names.iter_mut().for_each(|name| self.last(name));
-            }
+        select.from.iter_mut().flat_map(|from| &mut from.joins).for_each(|join| self.using(join));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
+        if let TableFactor::NestedJoin { table_with_joins, .. } = table {
+            table_with_joins.joins.iter_mut().for_each(|join| self.using(join));
         }
         ControlFlow::Continue(())
     }

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// The parser state within one level of parentheses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
+pub(crate) enum Level {
     /// No tokens yet; FROM starts a query.
     Start,
     /// After the prefix of a query, such as `WITH x AS (…)` or `CREATE VIEW v AS`; FROM starts a query.
@@ -33,7 +33,7 @@ pub(crate) fn with_select(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
                 if keyword == Keyword::FROM && *level != Level::Body && !has_select(&tokens[at + 1..]) {
                     insert_before.push(at);
                 }
-                *level = next(*level, keyword);
+                *level = next_level(*level, keyword);
                 if *token == Token::LParen {
                     levels.push(Level::Start);
                 }
@@ -59,7 +59,7 @@ pub(crate) fn keyword(token: &Token) -> Keyword {
     }
 }
 
-fn next(level: Level, keyword: Keyword) -> Level {
+pub(crate) fn next_level(level: Level, keyword: Keyword) -> Level {
     use Keyword::{
         ALL, BY, CREATE, DELETE, DESC, DESCRIBE, DISTINCT, EXCEPT, EXPLAIN, FROM, INSERT, INTERSECT, MERGE,
         MINUS, NAME, PREPARE, SELECT, SHOW, UNION, UPDATE, VALUES, WITH,

@@ -2,9 +2,11 @@
 
 pub(crate) mod dialect;
 mod from_first;
+mod mistakes;
 mod nesting;
 mod operators;
 pub(crate) mod place;
+mod rewrites;
 pub(crate) mod stack;
 pub(crate) mod statements;
 mod struct_types;

@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan
 use crate::EngineError;
 use crate::sql::dialect::Pellucid;
 use crate::sql::stack::with_large_stack;
-use crate::sql::{from_first, nesting, place, struct_types, unsupported};
+use crate::sql::{from_first, mistakes, nesting, place, rewrites, struct_types, unsupported};
 use crate::statements::own::Own;
 use crate::statements::syntax;
 use crate::statements::syntax::parameters::{literal, placeholders, substitute};
@@ -84,10 +84,12 @@ impl Statement {
         };
         let nested = nesting::check(tokens)?;
         let (tokens, own) = syntax::rewritten(tokens)?;
-        let mut parser = DFParserBuilder::new(struct_types::with_brackets(from_first::with_select(&tokens)))
-            .with_dialect(&Pellucid)
-            .with_recursion_limit(MAX_PARENTHESES)
-            .build()?;
+        let mut parser = DFParserBuilder::new(struct_types::with_brackets(from_first::with_select(
+            &rewrites::rewrite(&tokens),
+        )))
+        .with_dialect(&Pellucid)
+        .with_recursion_limit(MAX_PARENTHESES)
+        .build()?;
         let Some(tree) = parser.parse_statements()?.pop_front() else { return Ok(None) };
         unsupported::check(&tree)?;
         Ok(Some(Self { sql, text: Arc::clone(text), keyword, span, tree, own, deep: nested > SHALLOW }))
@@ -241,7 +243,7 @@ fn unparsed(text: &str, tokens: &[TokenWithSpan], error: DataFusionError) -> Eng
             (message, last.map(|last| Span::new(last.span.end, last.span.end)))
         }
     };
-    let message = format!("cannot parse the SQL: {}", message.replace("found: EOF", "found: end of input"));
+    let message = mistakes::explain(message, tokens, span);
     EngineError::Usage(match span {
         Some(span) => place::mark(text, span, &message),
         None => message,
@@ -326,12 +328,6 @@ mod tests {
         ] {
             let error = split(sql).unwrap_err().to_string();
             assert!(error.contains(place), "{error}");
-        }
-        for sql in [
-            "SELECT 1 EXCEPT ALL SELECT 2",
-            "COPY (SELECT * FROM (SELECT 1 INTERSECT ALL SELECT 1)) TO 'x.csv'",
-        ] {
-            assert!(split(sql).unwrap_err().to_string().contains("ALL is not supported"), "{sql}");
         }
         assert!(split("SELECT 1 UNION ALL SELECT 2 EXCEPT SELECT 3").is_ok());
         let error = split("SET datafusion.sql_parser.dialect = 'mysql'").unwrap_err().to_string();

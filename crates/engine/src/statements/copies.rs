@@ -60,7 +60,8 @@ pub(crate) async fn to_file(
 /// Returns true if a column of a query may have NULLs.
 async fn nullable(session: &Session, statement: &Statement, query: &Query) -> Result<bool, EngineError> {
     let inner = statement.with_tree(run::as_tree(Box::new(query.clone())));
-    let (plan, _) = crate::logical::plan(&session.context.state(), &inner).await?;
+    let (plan, _) =
+        crate::logical::plan(&session.context.state(), &inner, &std::sync::Arc::default()).await?;
     Ok(plan.schema().fields().iter().any(|field| field.is_nullable()))
 }
 

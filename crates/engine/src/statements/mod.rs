@@ -219,7 +219,7 @@ async fn create_view(
         expanded(session, &statement.with_tree(Tree::Statement(Box::new(SqlStatement::CreateView(made)))))
             .await?;
     // Plans the query, so that a wrong one is not remembered.
-    crate::logical::plan(&session.context.state(), &expanded).await?;
+    crate::logical::plan(&session.context.state(), &expanded, &std::sync::Arc::default()).await?;
     views::remember(&session.statements, view);
     Ok(Begun::Run(expanded, None))
 }

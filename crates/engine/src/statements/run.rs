@@ -125,7 +125,7 @@ pub(crate) async fn compute(
 ) -> Result<RecordBatch, EngineError> {
     let state = context.state();
     let statement = statement.with_tree(as_tree(query));
-    let (plan, labels) = logical::plan(&state, &statement).await?;
+    let (plan, labels) = logical::plan(&state, &statement, &std::sync::Arc::default()).await?;
     let frame = DataFrame::new(state, plan);
     let schema: SchemaRef = Arc::clone(frame.schema().inner());
     let batches = frame.collect().await?;

@@ -41,10 +41,12 @@ pub(crate) async fn of_query(
     };
     let definition = table.as_ref().and_then(|found| found.table()).map(|table| table.definition.clone());
     let inner = statement.with_tree(as_tree(query));
-    let (plan, labels) = logical::plan(state, &inner).await?;
+    let (plan, labels) = logical::plan(state, &inner, &std::sync::Arc::default()).await?;
     let plan = match state.optimize(&plan) {
         Ok(plan) => plan,
-        Err(error) => return Err(logical::explain_physical(state, &inner, error).await),
+        Err(error) => {
+            return Err(logical::explain_physical(state, &inner, &std::sync::Arc::default(), error).await);
+        }
     };
     let fields = plan.schema().fields();
     Ok(fields
