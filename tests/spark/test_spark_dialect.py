@@ -76,7 +76,10 @@ def test_shared_statements_run_as_written(text):
         ("SELECT sum(id) / count(*), avg(id) / 2 FROM t", "CAST(SUM(id) AS DOUBLE) / CAST(COUNT(*) AS DOUBLE), AVG(id) / 2"),
         ("WITH x AS (SELECT id / 3 AS q FROM t) SELECT q / 2, q / 2.0 FROM x", "SELECT q / 2, q / 2.0D"),
         ("SELECT m / 7, f / k FROM t ORDER BY 1", "CAST(m AS DOUBLE) / CAST(7 AS DOUBLE), f / k"),
-        ("SELECT id / 7 AS q, count(*) FROM t GROUP BY id / 7 ORDER BY id / 7", "GROUP BY CAST(id AS DOUBLE) / CAST(7 AS DOUBLE) ORDER BY CAST(id AS DOUBLE) / CAST(7 AS DOUBLE)"),
+        (
+            "SELECT id / 7 AS q, count(*) FROM t GROUP BY id / 7 ORDER BY id / 7",
+            "GROUP BY CAST(id AS DOUBLE) / CAST(7 AS DOUBLE) ORDER BY CAST(id AS DOUBLE) / CAST(7 AS DOUBLE)",
+        ),
         ("SELECT id / 7, count(*) FROM t GROUP BY 1 ORDER BY t.id / 7 DESC", "ORDER BY CAST(t.id AS DOUBLE) / CAST(7 AS DOUBLE) DESC"),
         ("SELECT k, sum(id) / count(*) FROM t GROUP BY k ORDER BY (sum(id) / count(*)) / 2", "/ CAST(COUNT(*) AS DOUBLE)) / 2"),
         ("SELECT k, sum(m) / count(*) FROM t GROUP BY k ORDER BY sum(m) / count(*)", "ORDER BY CAST(SUM(m) AS DOUBLE) / CAST(COUNT(*) AS DOUBLE)"),
@@ -92,7 +95,10 @@ def test_shared_statements_run_as_written(text):
         ("SELECT count(*) FROM t WHERE m BETWEEN 0.06 - 0.01 AND 0.06 + 0.01", "BETWEEN 0.05 AND 0.07"),
         ("SELECT d - DATE '2020-01-01' FROM t", "DATEDIFF(d, CAST('2020-01-01' AS DATE))"),
         ("SELECT avg(m + 1) OVER (PARTITION BY k) FROM t", "NULLIF(COUNT(m + 1) OVER (PARTITION BY k), 0)"),
-        ("SELECT sum(q.m) FROM (SELECT * FROM t) q JOIN t AS u(a, b, c) ON q.id / 2 = u.a / 3", "CAST(q.id AS DOUBLE) / CAST(2 AS DOUBLE) = CAST(u.a AS DOUBLE) / CAST(3 AS DOUBLE)"),
+        (
+            "SELECT sum(q.m) FROM (SELECT * FROM t) q JOIN t AS u(a, b, c) ON q.id / 2 = u.a / 3",
+            "CAST(q.id AS DOUBLE) / CAST(2 AS DOUBLE) = CAST(u.a AS DOUBLE) / CAST(3 AS DOUBLE)",
+        ),
         ("SELECT regexp_replace(d::VARCHAR, '0', 'x') FROM t", "'(?d)\\\\A((?s:.*?))(?:0)', '$1x'"),
         ("SELECT column1 FROM (VALUES (1, 2))", "(column1, column2)"),
         ("SELECT id::VARCHAR FROM t", "CAST(id AS STRING)"),

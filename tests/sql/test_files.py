@@ -46,7 +46,7 @@ REFUSED = [
     ("csv", "a\n1\n", "SELECT * FROM read_csv(FILE, store_rejects = true)", ["store_rejects is not supported"]),
     ("csv", "a\n1\n", "SELECT * FROM read_csv(FILE, header = 'maybe')", ["header is true or false"]),
     ("csv", "a\n1\n", "SELECT * FROM read_csv(FILE, types = {'b': 'INT'})", ["column b of types", "a"]),
-    ("json", '{"a": 1}\n{"a": oops}\n', "SELECT * FROM FILE", ["f.json, line 2", "no valid JSON"]),
+    ("json", '{"a": 1}\n{"a": oops}\n', "SELECT * FROM FILE", ["f.json, line 2", "not valid JSON"]),
     ("json", '{"a": 1}\n{"a": "x"}\n', "SELECT * FROM read_json(FILE, columns = {'a': 'BIGINT'})", ["line 2", "key a", "BIGINT"]),
 ]  # fmt: skip
 

@@ -112,7 +112,11 @@ def test_delta_partition_values_are_decoded(tmp_path):
     stamp = pa.array([hour], pa.timestamp("us", "UTC"))
     keys = {"d": pa.array([day]), "t": stamp, "b": [True], "n": pa.array([decimal.Decimal("1.5")]), "v": [1]}
     write_deltalake(tmp_path / "typed", pa.table(keys), partition_by=["d", "t", "b", "n"])
-    check(pa.table(keys), tmp_path / "typed", ["SELECT d, CAST(t AS TIMESTAMP) AS t, b, n, v FROM t", "SELECT count(*) FROM t WHERE d > DATE '2020-01-01' AND b"])
+    check(
+        pa.table(keys),
+        tmp_path / "typed",
+        ["SELECT d, CAST(t AS TIMESTAMP) AS t, b, n, v FROM t", "SELECT count(*) FROM t WHERE d > DATE '2020-01-01' AND b"],
+    )
 
 
 def test_delta_columns_that_were_added_are_null_in_older_files(tmp_path):

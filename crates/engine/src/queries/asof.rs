@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::JoinConstraint;
 
-use super::plans::column;
+use super::template::column;
 
 /// The condition of a join.
 #[derive(Default)]

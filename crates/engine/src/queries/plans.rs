@@ -5,15 +5,15 @@ use std::sync::Arc;
 use datafusion::common::{
     Column, DataFusionError, JoinType, NullEquality, NullHandling, Result, TableReference, UnnestOptions,
 };
-use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::planner::RelationPlannerContext;
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
-use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
 use datafusion::sql::sqlparser::ast::{
     Expr as SqlExpr, JoinOperator, TableAlias, TableFactor, TableWithJoins,
 };
 
 use super::fold::{Kind, kind};
+use super::template::{column, numbered};
 use super::{asof, sample};
 
 /// Plans a relation with one marked join.
@@ -125,14 +125,4 @@ fn bag(left: LogicalPlan, right: LogicalPlan, kind: JoinType) -> Result<LogicalP
     let columns = names
         .map(|(n, field)| Expr::Column(Column::new(Some("__left"), format!("c{n}"))).alias(field.name()));
     joined.project(columns.collect::<Vec<_>>())?.build()
-}
-
-/// Adds the number of each row among those with the same keys.
-pub(super) fn numbered(plan: LogicalPlan, keys: Vec<Expr>, name: &str) -> Result<LogicalPlan> {
-    let number = row_number().partition_by(keys).build()?.alias(name);
-    LogicalPlanBuilder::from(plan).window([number])?.build()
-}
-
-pub(super) fn column(name: &str) -> Column {
-    Column::new_unqualified(name)
 }

@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{
     Function, FunctionArguments, TableFactor, TableSampleKind, TableSampleMethod, TableSampleUnit,
 };
 
-use super::plans::{column, numbered};
+use super::template::{column, numbered};
 
 /// The size and the method of a sample.
 #[derive(Debug, Clone)]

@@ -1,5 +1,8 @@
-//! Syntax trees from SQL text, whose parts are then replaced.
+//! Syntax trees from SQL text, whose parts are then replaced, and pieces of plans.
 
+use datafusion::common::{Column, Result};
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::{Expr as PlanExpr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{Expr, Query, Statement};
 use datafusion::sql::sqlparser::parser::Parser;
 
@@ -16,4 +19,14 @@ pub(super) fn query(sql: &str) -> Option<Query> {
 /// Parses the text of an expression, which is one of this crate's own.
 pub(super) fn expr(sql: &str) -> Option<Expr> {
     Parser::new(&Pellucid).try_with_sql(sql).ok()?.parse_expr().ok()
+}
+
+/// Adds the number of each row among those with the same keys.
+pub(super) fn numbered(plan: LogicalPlan, keys: Vec<PlanExpr>, name: &str) -> Result<LogicalPlan> {
+    let number = row_number().partition_by(keys).build()?.alias(name);
+    LogicalPlanBuilder::from(plan).window([number])?.build()
+}
+
+pub(super) fn column(name: &str) -> Column {
+    Column::new_unqualified(name)
 }

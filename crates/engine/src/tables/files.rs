@@ -26,8 +26,9 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 
+use crate::tables::found::Found;
 use crate::tables::hive::Keys;
-use crate::tables::open::{self, Found, Reader};
+use crate::tables::open::{self, Reader};
 use crate::tables::options::FileOptions;
 use crate::tables::text::TextSource;
 

@@ -9,8 +9,28 @@ use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore};
 
 use crate::lakes::{self, Lake};
-use crate::tables::options::Format;
 use crate::tables::paths;
+
+/// A format of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Csv,
+    Json,
+    Parquet,
+    Arrow,
+}
+
+impl Format {
+    /// Returns DataFusion's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Json => "json",
+            Self::Parquet => "parquet",
+            Self::Arrow => "arrow",
+        }
+    }
+}
 
 fn failed<T>(message: String) -> Result<T> {
     Err(DataFusionError::Execution(message))

@@ -138,7 +138,7 @@ fn inferred<'a>(values: impl Iterator<Item = &'a str> + Clone) -> DataType {
     if all.peek().is_none() {
         return DataType::Utf8View;
     }
-    // `01` is no number, since it would lose its zero.
+    // `01` is a text, since a number would lose its zero.
     let is_number = |text: &str| text.parse::<i64>().is_ok_and(|number| number.to_string() == text);
     if values.clone().all(is_number) {
         return DataType::Int64;

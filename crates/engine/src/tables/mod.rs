@@ -7,8 +7,9 @@
 pub(crate) mod calls;
 mod csv;
 mod files;
-mod find;
+pub(crate) mod find;
 pub(crate) mod formats;
+mod found;
 mod hive;
 pub(crate) mod input;
 mod json;

@@ -7,55 +7,24 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef}
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::file_format::FileFormat;
-use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use futures::{StreamExt, TryStreamExt};
-use object_store::{ObjectMeta, ObjectStore};
+use object_store::ObjectMeta;
 
 use crate::lakes::{self, Version};
 use crate::tables::csv::decode::type_name;
 use crate::tables::csv::table::CsvReader;
 use crate::tables::files::{FilesTable, compression_type};
-use crate::tables::find::{self, Kind};
+use crate::tables::find::{self, Format, Kind};
+use crate::tables::found::Found;
 use crate::tables::json::table::JsonReader;
-use crate::tables::options::{FileOptions, Format};
+use crate::tables::options::FileOptions;
 use crate::tables::paths;
 
 /// Maximum number of files whose columns are read at once.
 const CONCURRENCY: usize = 16;
-
-/// The files of a table.
-pub(crate) struct Found {
-    pub store: Arc<dyn ObjectStore>,
-    store_url: String,
-    pub files: Vec<ObjectMeta>,
-    names: Vec<String>,
-    pub format: Format,
-    pub compression: FileCompressionType,
-    /// DataFusion's name of the compression.
-    compressed: Option<&'static str>,
-    pub extension: String,
-}
-
-impl Found {
-    /// Returns the paths of the files as a user would write them.
-    pub(crate) fn names(&self) -> Vec<String> {
-        self.names.clone()
-    }
-
-    /// Returns the name of one file.
-    pub(crate) fn name<'a>(&'a self, meta: &'a ObjectMeta) -> &'a str {
-        let at = self.files.iter().position(|file| file.location == meta.location);
-        at.map_or(meta.location.as_ref(), |at| &self.names[at])
-    }
-
-    /// Returns the URL of the store.
-    pub(crate) fn store_url(&self) -> &str {
-        &self.store_url
-    }
-}
 
 /// Reads the files of a table.
 #[derive(Debug)]

@@ -3,28 +3,8 @@
 use datafusion::arrow::datatypes::DataType;
 
 use crate::tables::csv::CsvOptions;
+use crate::tables::find::Format;
 use crate::tables::json::JsonOptions;
-
-/// A format of files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    Csv,
-    Json,
-    Parquet,
-    Arrow,
-}
-
-impl Format {
-    /// Returns DataFusion's name.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Csv => "csv",
-            Self::Json => "json",
-            Self::Parquet => "parquet",
-            Self::Arrow => "arrow",
-        }
-    }
-}
 
 /// Options of a table over files.
 #[derive(Debug, Clone, PartialEq)]

@@ -33,7 +33,7 @@ pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
                             && starts_item(tokens, at) =>
                     {
                         move_alias(tokens, at, colon, *clause);
-                        // What the alias names is at its place now.
+                        // The place of the alias now has the expression that it names.
                         continue;
                     }
                     Some(clause) => *clause = after(*clause, tokens, at),

@@ -3,8 +3,7 @@
 use datafusion::sql::sqlparser::ast::Ident;
 
 use crate::tables::calls::Refused;
-use crate::tables::calls::options::Types;
-use crate::tables::calls::values::{Argument, Value};
+use crate::tables::calls::values::{Argument, Types, Value};
 use crate::tables::csv::{CsvOptions, Encoding};
 use crate::tables::text::temporal::{Pattern, TimeFormat};
 

@@ -2,8 +2,7 @@
 
 use crate::tables::calls::Refused;
 use crate::tables::calls::csv_options::format;
-use crate::tables::calls::options::Types;
-use crate::tables::calls::values::{Argument, Value};
+use crate::tables::calls::values::{Argument, Types, Value};
 use crate::tables::json::{JsonOptions, Layout};
 
 /// The options that are honoured.

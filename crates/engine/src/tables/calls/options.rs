@@ -5,10 +5,11 @@ use datafusion::common::Result;
 use datafusion::sql::sqlparser::ast::Ident;
 
 use crate::logical::candidates::hint;
-use crate::tables::calls::values::{Argument, Value};
+use crate::tables::calls::values::{Argument, Types, Value};
 use crate::tables::calls::{Refused, csv_options, json_options, shown};
+use crate::tables::find::Format;
 use crate::tables::json::Layout;
-use crate::tables::options::{FileOptions, Format};
+use crate::tables::options::FileOptions;
 
 /// A table function over files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,29 +74,6 @@ impl Function {
             Self::Json | Self::Ndjson | Self::JsonObjects => &json_options::REFUSED,
             Self::Glob => &[],
         }
-    }
-}
-
-/// Converts the names of types.
-pub(super) struct Types<'a>(pub &'a (dyn Fn(&str) -> Option<DataType> + Sync));
-
-impl Types<'_> {
-    /// Returns the types of an argument, with the names of their columns.
-    pub(super) fn of(
-        &self,
-        name: &str,
-        argument: &Argument,
-    ) -> Result<Vec<(Option<String>, DataType)>, Refused> {
-        let one = |(column, text): (Option<String>, String)| match (self.0)(&text) {
-            Some(data_type) => Ok((column, data_type)),
-            None => Err(Refused {
-                message: format!(
-                    "cannot find the type {text} of {name}; use one such as BIGINT, DOUBLE, VARCHAR or DATE"
-                ),
-                span: argument.span,
-            }),
-        };
-        argument.types(name)?.into_iter().map(one).collect()
     }
 }
 

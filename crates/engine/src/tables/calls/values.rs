@@ -1,5 +1,6 @@
 //! Values of the arguments of table functions: literals, lists and structs of them.
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{Expr, Spanned, UnaryOperator, Value as Literal};
 use datafusion::sql::sqlparser::tokenizer::Span;
 
@@ -149,5 +150,28 @@ impl Argument {
             Value::List(all) => all.iter().map(|value| Ok((None, text(value)?))).collect(),
             _ => Err(self.wrong(name, expected)),
         }
+    }
+}
+
+/// Converts the names of types.
+pub(super) struct Types<'a>(pub &'a (dyn Fn(&str) -> Option<DataType> + Sync));
+
+impl Types<'_> {
+    /// Returns the types of an argument, with the names of their columns.
+    pub(super) fn of(
+        &self,
+        name: &str,
+        argument: &Argument,
+    ) -> Result<Vec<(Option<String>, DataType)>, Refused> {
+        let one = |(column, text): (Option<String>, String)| match (self.0)(&text) {
+            Some(data_type) => Ok((column, data_type)),
+            None => Err(Refused {
+                message: format!(
+                    "cannot find the type {text} of {name}; use one such as BIGINT, DOUBLE, VARCHAR or DATE"
+                ),
+                span: argument.span,
+            }),
+        };
+        argument.types(name)?.into_iter().map(one).collect()
     }
 }

@@ -19,7 +19,7 @@ use crate::tables::text::sample::Sample;
 /// Number of records that the dialect is chosen by.
 const DIALECT_RECORDS: usize = 1000;
 
-/// What a file is like.
+/// The dialect, header and types of a file.
 #[derive(Debug)]
 pub(crate) struct Sniffed {
     pub separators: Separators,

@@ -14,7 +14,7 @@ use crate::logical::candidates::hint;
 use crate::tables::csv::sniff::{Sniffed, sniff, unique};
 use crate::tables::csv::types::Guess;
 use crate::tables::csv::{CsvColumn, CsvFormat, CsvOptions, Encoding, Layout};
-use crate::tables::open::Found;
+use crate::tables::found::Found;
 use crate::tables::options::FileOptions;
 use crate::tables::text::TextFormat;
 use crate::tables::text::sample::sample;

@@ -1,3 +1,5 @@
+//! Tests of CSV files: dialects, types, damaged and ragged lines.
+
 use bytes::Bytes;
 
 use super::CsvOptions;

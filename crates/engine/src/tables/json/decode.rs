@@ -95,7 +95,7 @@ impl JsonDecoder {
                 Misfit { lines_before: lines + line_ends(&text[..place]), message }
             };
             let malformed = |place: usize, why: &str| {
-                misfit(place, format!("the text is no valid JSON: {why}; correct the line"))
+                misfit(place, format!("the text is not valid JSON: {why}; correct the line"))
             };
             let mut parser = Parser::new(&text, at);
             if parser.is_at_end() {

@@ -59,7 +59,7 @@ pub(crate) struct JsonColumn {
 pub(crate) struct JsonFormat {
     pub options: JsonOptions,
     pub columns: Vec<JsonColumn>,
-    /// True if records are no objects, but values of the only column.
+    /// True if records are not objects, but values of the only column.
     pub bare: bool,
     /// True if each record is on its own line.
     pub lines: bool,

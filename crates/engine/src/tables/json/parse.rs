@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// Maximum nesting of lists and objects.
 const MAX_DEPTH: usize = 128;
 
-/// Text that is no JSON, with the position of the first wrong byte.
+/// Text that is not JSON, with the position of the first wrong byte.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed {
     pub at: usize,

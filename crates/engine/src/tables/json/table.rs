@@ -8,16 +8,16 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::tables::csv::Encoding;
 use crate::tables::csv::sniff::unique;
+use crate::tables::found::Found;
 use crate::tables::json::parse::Parser;
 use crate::tables::json::shape::{Shape, add};
 use crate::tables::json::{JsonColumn, JsonFormat, JsonOptions, Layout};
-use crate::tables::open::Found;
 use crate::tables::options::FileOptions;
 use crate::tables::text::TextFormat;
 use crate::tables::text::line_ends;
 use crate::tables::text::sample::{Sample, sample};
 
-/// Name of the only column of records that are no objects.
+/// Name of the only column of records that are not objects.
 const BARE: &str = "json";
 /// Maximum number of files that are examined at once.
 const CONCURRENCY: usize = 16;
@@ -31,7 +31,7 @@ pub(crate) struct JsonReader(Arc<JsonFormat>);
 struct Records {
     /// Columns by key, of records that are objects.
     fields: Vec<(String, Shape)>,
-    /// The shape of all records that are no objects.
+    /// The shape of all records that are not objects.
     other: Option<Shape>,
     /// True if no record has a line end within.
     lines: bool,
@@ -137,7 +137,7 @@ fn records(place: &str, sample: &Sample, options: &JsonOptions) -> Result<Record
     let malformed = |at: usize, why: &str| {
         let line = line_ends(&text[..at.min(text.len())]) + 1;
         DataFusionError::Execution(format!(
-            "cannot read {place}, line {line}: the text is no valid JSON: {why}; correct the line"
+            "cannot read {place}, line {line}: the text is not valid JSON: {why}; correct the line"
         ))
     };
     parser.is_at_end();

@@ -7,7 +7,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::tables::csv::Encoding;
 use crate::tables::csv::decode::transcoded;
-use crate::tables::open::Found;
+use crate::tables::found::Found;
 
 /// Files up to this size are examined whole.
 const WHOLE_BYTES: u64 = 2 << 20;
