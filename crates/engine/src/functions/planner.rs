@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, TableReference};
+use datafusion::functions::core::expr_fn::arrow_cast;
 use datafusion::functions::expr_fn::{get_field, nullif};
 use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawFieldAccessExpr, RawWindowExpr,
@@ -189,8 +190,8 @@ fn not_zero(divisor: Expr) -> Expr {
     }
 }
 
-/// Moves a date by a number of days.
+/// Moves a date by a number of days. SQL has no casts between dates and numbers, so `arrow_cast` converts them.
 fn days(date: Expr, op: Operator, number: Expr) -> Expr {
-    let since = cast(cast(date, DataType::Int32), DataType::Int64);
-    cast(cast(binary(since, op, cast(number, DataType::Int64)), DataType::Int32), DataType::Date32)
+    let since = cast(arrow_cast(date, lit("Int32")), DataType::Int64);
+    arrow_cast(cast(binary(since, op, cast(number, DataType::Int64)), DataType::Int32), lit("Date32"))
 }

@@ -45,7 +45,7 @@ pub(super) fn star(
     let table = table.and_then(|table| table.0.last()?.as_ident());
     let excluded: Vec<&Ident> = match (&options.opt_exclude, &options.opt_except) {
         (Some(ExcludeSelectItem::Single(name)), _) => {
-            name.0.iter().filter_map(|part| part.as_ident()).last().into_iter().collect()
+            name.0.iter().filter_map(|part| part.as_ident()).next_back().into_iter().collect()
         }
         (Some(ExcludeSelectItem::Multiple(names)), _) => {
             names.iter().filter_map(|name| name.0.last()?.as_ident()).collect()

@@ -27,7 +27,7 @@ impl VisitorMut for Orders {
         {
             let key = |position: usize| OrderByExpr {
                 expr: Expr::Value(Value::Number(position.to_string(), false).with_empty_span()),
-                options: options.clone(),
+                options: *options,
                 with_fill: None,
             };
             order.kind = OrderByKind::Expressions((1..=columns).map(key).collect());

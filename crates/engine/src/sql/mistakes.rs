@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn misspelt_keywords_are_proposed() {
         for (sql, expected) in [
-            ("SELEC * FROM t", "did you mean SELECT instead of SELEC?"),
+            ("SELEC * FROM t", "no statement starts with SELEC; did you mean SELECT?"),
             ("SELECT * FORM t", "did you mean FROM instead of FORM?"),
             ("SELECT a, count(*) FROM t GORUP BY a", "did you mean GROUP instead of GORUP?"),
             ("SELECT a FROM t ORDER BY a WHERE a > 1", "WHERE comes before"),

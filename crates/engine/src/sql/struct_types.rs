@@ -21,11 +21,7 @@ pub(crate) fn with_brackets(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan
                 }
                 open.push(is_type);
             }
-            Token::RParen => {
-                if open.pop() == Some(true) {
-                    tokens[at].token = Token::Gt;
-                }
-            }
+            Token::RParen if open.pop() == Some(true) => tokens[at].token = Token::Gt,
             _ => {}
         }
     }

@@ -40,6 +40,7 @@ use crate::statements::tables::insert::{Extra, Insertion};
 use crate::statements::tables::{alter, change, create, insert, table};
 
 /// A statement that has begun.
+#[expect(clippy::large_enum_variant, reason = "a statement has one")]
 pub(crate) enum Begun {
     /// The statement to plan and run, and what its rows are for.
     Run(Statement, Option<Finish>),

@@ -72,6 +72,7 @@ pub(crate) struct FileListing {
 /// # Errors
 /// Returns an error if no file matches, or none can be read.
 pub(crate) async fn find(state: &dyn Session, place: &str) -> Result<FileListing> {
+    check_local(place)?;
     let found = list(state, place).await?;
     if found.lake.is_none() && paths::matching_files(&found.url, &found.files, "")?.is_empty() {
         return failed(format!("{place}: no file matches; check the path and the pattern"));
@@ -84,7 +85,6 @@ pub(crate) async fn find(state: &dyn Session, place: &str) -> Result<FileListing
 /// # Errors
 /// Returns an error if the place is invalid or cannot be listed, or has raw files of a table of a lake.
 pub(crate) async fn list(state: &dyn Session, place: &str) -> Result<FileListing> {
-    check_local(place)?;
     let url = paths::parse(place)?;
     let store = state.runtime_env().object_store(&url)?;
     let folder = with_store_key(ListingTableUrl::try_new(AsRef::<url::Url>::as_ref(&url).clone(), None)?);
@@ -189,7 +189,7 @@ fn kind_from_name(name: &str) -> Option<Kind> {
 }
 
 /// Checks that a local path that is not a pattern can be read.
-fn check_local(place: &str) -> Result<()> {
+pub(crate) fn check_local(place: &str) -> Result<()> {
     if place.contains("://") {
         return Ok(());
     }

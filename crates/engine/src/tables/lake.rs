@@ -7,11 +7,12 @@ use datafusion::common::Result;
 use datafusion::execution::context::SessionState;
 
 use super::failed;
-use super::find::list;
+use super::find::{check_local, list};
 use crate::lakes::{self, Version};
 
 /// Opens the table of a call of a lake's function.
 pub(super) async fn called(state: &SessionState, call: &lakes::call::Call) -> Result<Arc<dyn TableProvider>> {
+    check_local(&call.place)?;
     let found = list(state, &call.place).await?;
     if found.lake != Some(call.lake) {
         return failed(format!("cannot read {}: it is not {}; check the path", call.place, call.lake.a()));

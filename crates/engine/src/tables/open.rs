@@ -28,6 +28,7 @@ const CONCURRENCY: usize = 16;
 
 /// Reads the files of a table.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a table has one")]
 pub(crate) enum Reader {
     Csv(CsvReader),
     Json(JsonReader),

@@ -80,7 +80,7 @@ fn rewrite(
             let rewritten = expr.transform_up(|expr| expression(expr, &schema))?;
             Ok(rewritten.update_data(|expr| name.restore(expr)))
         })?
-        .transform_data(|plan| node(plan))?
+        .transform_data(node)?
         .map_data(LogicalPlan::recompute_schema)
     })?;
     Ok(rewritten.data)

@@ -265,7 +265,7 @@ impl Accumulator for Values {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let values = self.all()?;
         let wrong = |cause: String| plan_datafusion_err!("cannot call {}: {cause}", self.name);
-        let null = || Ok(ScalarValue::try_from(&self.result)?);
+        let null = || ScalarValue::try_from(&self.result);
         if values.is_empty() && self.kind != Kind::Entropy {
             return null();
         }
@@ -277,7 +277,7 @@ impl Accumulator for Values {
                 let counts = counts(&values)?;
                 // The first of the most frequent values.
                 let most = counts.iter().fold((0, 0), |most, one| if one.1 > most.1 { *one } else { most });
-                return Ok(ScalarValue::try_from_array(&values, most.0)?);
+                return ScalarValue::try_from_array(&values, most.0);
             }
             Kind::Histogram => return histogram(&values),
             Kind::QuantileDisc => return self.quantiles(&sorted(&values)?, false),

@@ -56,7 +56,7 @@ pub(crate) fn interpolated(sorted: &ArrayRef, fraction: f64, result: &DataType) 
         let ticks = cast(&cast(sorted, result)?, &DataType::Int64)?;
         let ticks = cast(&ticks, &DataType::Float64)?;
         let tick = statistics::quantile(ticks.as_primitive::<Float64Type>().values(), fraction);
-        return Ok(ScalarValue::Int64(Some(tick as i64)).cast_to(result)?);
+        return ScalarValue::Int64(Some(tick as i64)).cast_to(result);
     }
     if let DataType::Decimal128(digits, scale) = result {
         // DuckDB cuts the digits off.

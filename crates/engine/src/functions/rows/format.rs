@@ -73,12 +73,15 @@ fn percents(format: &str, values: &[Value<'_>]) -> Result<String, String> {
         let letter = rest.find(|c: char| c.is_ascii_alphabetic());
         let end = letter.ok_or("the format ends within a specifier; write %% for a percent sign")?;
         let mut layout = Layout { align: Some('>'), ..Layout::default() };
-        let flags = rest[..end].trim_start_matches(|c| match c {
-            '-' => layout.align.replace('<').is_some(),
-            '+' => !std::mem::replace(&mut layout.plus, true) || true,
-            '0' => !std::mem::replace(&mut layout.zero, true) || true,
-            ',' | '\'' | '_' => layout.separator.replace(if c == '_' { '_' } else { ',' }).is_none() || true,
-            _ => false,
+        let flags = rest[..end].trim_start_matches(|c| {
+            match c {
+                '-' => layout.align = Some('<'),
+                '+' => layout.plus = true,
+                '0' => layout.zero = true,
+                ',' | '\'' | '_' => layout.separator = Some(if c == '_' { '_' } else { ',' }),
+                _ => return false,
+            }
+            true
         });
         let (width, precision) = flags.split_once('.').unwrap_or((flags, ""));
         layout.width = width.parse().unwrap_or(0);
@@ -312,7 +315,7 @@ mod tests {
     fn values_are_filled_into_braces() {
         let made = |format, value| braces(format, &[value]).unwrap();
         assert_eq!(braces("{1} {0}", &[Value::Integer(1), Value::Integer(2)]).unwrap(), "2 1");
-        assert_eq!(made("{:.2f}|{{}}", Value::Double(3.14159)), "3.14|{}");
+        assert_eq!(made("{:.2f}|{{}}", Value::Double(2.71459)), "2.71|{}");
         assert_eq!(made("{:*^7}", Value::Text("ab".into())), "**ab***");
         assert_eq!(made("{:,}", Value::Integer(-1_234_567)), "-1,234,567");
         assert_eq!(made("{:05d}", Value::Integer(42)), "00042");
@@ -324,7 +327,7 @@ mod tests {
     #[test]
     fn values_are_filled_into_percents() {
         let made = |format, value| percents(format, &[value]).unwrap();
-        assert_eq!(made("%05.2f%%", Value::Double(3.14159)), "03.14%");
+        assert_eq!(made("%05.2f%%", Value::Double(2.51459)), "02.51%");
         assert_eq!(made("%-5d|", Value::Integer(2)), "2    |");
         assert_eq!(made("%5s|", Value::Text("a".into())), "    a|");
         assert_eq!(made("%g", Value::Double(0.1)), "0.1");

@@ -13,6 +13,7 @@ pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
             asof(tokens, at);
         } else if is_word(tokens, at, "positional")
             && keyword_at(tokens, next(tokens, at + 1)) == Keyword::JOIN
+            && previous(tokens, at).is_none_or(|before| keyword_at(tokens, before) != Keyword::AS)
         {
             positional(tokens, at);
         }

@@ -85,8 +85,8 @@ fn previous(tokens: &[TokenWithSpan], at: usize) -> Option<usize> {
 /// `found` is true; otherwise the index of the token that ends the level.
 fn find(tokens: &[TokenWithSpan], at: usize, found: impl Fn(usize) -> bool) -> usize {
     let mut depth = 0_usize;
-    for index in at..tokens.len() {
-        match &tokens[index].token {
+    for (index, token) in tokens.iter().enumerate().skip(at) {
+        match &token.token {
             _ if depth == 0 && found(index) => return index,
             Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
             Token::RParen | Token::RBracket | Token::RBrace if depth == 0 => return index,

@@ -125,7 +125,7 @@ fn end_of_from(tokens: &[TokenWithSpan], at: usize) -> Option<usize> {
             Token::SemiColon => return None,
             _ if depth == 0 && keyword_at(tokens, index) == FROM => {
                 let before = previous(tokens, index);
-                if !before.is_some_and(|before| keyword_at(tokens, before) == Keyword::DISTINCT) {
+                if before.is_none_or(|before| keyword_at(tokens, before) != Keyword::DISTINCT) {
                     from = Some(index);
                     break;
                 }

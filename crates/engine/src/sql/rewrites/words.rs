@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::dialect::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::{Maker, closing, is, keyword_at, next, previous};
+use super::{Maker, is, keyword_at, next, previous};
 
 /// Makes names of words that are not keywords where they stand.
 pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
@@ -21,20 +21,9 @@ pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
         };
         if let (true, Token::Word(word)) = (is_part || is_name, &mut tokens[at].token) {
             word.keyword = Keyword::NoKeyword;
-            continue;
         }
     }
     percent_limits(tokens);
-    for at in 0..tokens.len() {
-        let list = next(tokens, at + 1);
-        if keyword_at(tokens, at) == Keyword::IN
-            && is(tokens, list, &Token::LBracket)
-            && let Some(close) = closing(tokens, list)
-        {
-            tokens[list].token = Token::LParen;
-            tokens[close].token = Token::RParen;
-        }
-    }
 }
 
 /// Rewrites `LIMIT 10%` to `LIMIT __percent(10)`.

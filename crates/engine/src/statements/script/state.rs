@@ -19,6 +19,7 @@ pub(crate) struct Macro {
 
 /// The definition of a macro.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a macro is one of few")]
 pub(crate) enum Body {
     Value(Expr),
     Table(Box<Query>),

@@ -24,6 +24,7 @@ use crate::statements::tables::returning::{aliased, column, query_of};
 use crate::statements::tables::table::{Definition, ROW, Table, numbered};
 
 /// The treatment of a row whose key exists.
+#[expect(clippy::large_enum_variant, reason = "a statement has one")]
 pub(crate) enum Policy {
     Error,
     /// It is left out; with a key, only if it has this key.

@@ -171,25 +171,21 @@ pub(super) fn read(
                 Err(_) => return refuse("the option skip is a number of lines".to_string()),
             };
         }
-        "auto_detect" => {
-            if !argument.boolean(name)? {
-                // Without detection, the usual dialect applies.
-                options.delimiter.get_or_insert_with(|| b",".to_vec());
-                options.quote.get_or_insert(Some(b'"'));
-                options.escape.get_or_insert(Some(b'"'));
-                options.header.get_or_insert(false);
-                options.skip.get_or_insert(0);
-                options.all_varchar = options.columns.is_none();
-            }
+        // Without detection, the usual dialect applies.
+        "auto_detect" if !argument.boolean(name)? => {
+            options.delimiter.get_or_insert_with(|| b",".to_vec());
+            options.quote.get_or_insert(Some(b'"'));
+            options.escape.get_or_insert(Some(b'"'));
+            options.header.get_or_insert(false);
+            options.skip.get_or_insert(0);
+            options.all_varchar = options.columns.is_none();
         }
         // Lines of any kind and length are read.
         "new_line" => drop(argument.text(name)?),
         "buffer_size" | "files_to_sniff" => drop(argument.integer(name)?),
         "max_line_size" | "maximum_line_size" => drop(argument.integer(name)?),
-        "strict_mode" => {
-            if !argument.boolean(name)? {
-                return refuse("the option strict_mode = false is not supported; use ignore_errors = true to skip lines that are malformed".to_string());
-            }
+        "strict_mode" if !argument.boolean(name)? => {
+            return refuse("the option strict_mode = false is not supported; use ignore_errors = true to skip lines that are malformed".to_string());
         }
         _ => {}
     }

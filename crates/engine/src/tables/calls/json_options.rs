@@ -75,12 +75,10 @@ pub(super) fn read(
         "sample_size" => options.whole_sample = argument.integer(name)? == -1,
         // Records of any size are read.
         "maximum_object_size" => drop(argument.integer(name)?),
-        "auto_detect" => {
-            if !argument.boolean(name)? {
-                return refuse(
-                    "the option auto_detect = false is not supported; give the columns instead".to_string(),
-                );
-            }
+        "auto_detect" if !argument.boolean(name)? => {
+            return refuse(
+                "the option auto_detect = false is not supported; give the columns instead".to_string(),
+            );
         }
         _ => {}
     }

@@ -143,10 +143,10 @@ fn text(value: &[u8], format: &ValueFormat) -> DataType {
         }
     }
     let is_date = |stamp: &temporal::Stamp| !stamp.has_time;
-    if value.len() == 10 || format.date != Default::default() {
-        if format.date.read(value).as_ref().is_some_and(is_date) {
-            return DataType::Date32;
-        }
+    if (value.len() == 10 || format.date != Default::default())
+        && format.date.read(value).as_ref().is_some_and(is_date)
+    {
+        return DataType::Date32;
     }
     if value.len() >= 8 && temporal::time(value).is_some() { TIME } else { DataType::Utf8View }
 }

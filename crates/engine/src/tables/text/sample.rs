@@ -67,7 +67,8 @@ pub(crate) async fn sample(
     if size == 0 {
         return Ok(Sample { head: Bytes::new(), whole: true, blocks: Vec::new() });
     }
-    let mut ranges = vec![0..head];
+    let mut ranges = Vec::new();
+    ranges.push(0..head);
     if head < size && encoding == Encoding::Utf8 {
         let space = size - head - BLOCK_BYTES;
         ranges.extend((1..=BLOCKS).map(|at| {

@@ -208,11 +208,8 @@ fn top_level(text: &str) -> Option<Vec<usize>> {
             (None, '[') => open.push(']'),
             (None, '{') => open.push('}'),
             (None, '(') => open.push(')'),
-            (None, ']' | '}' | ')') => {
-                if open.pop() != Some(c) {
-                    return None;
-                }
-            }
+            (None, ']' | '}' | ')') if open.pop() != Some(c) => return None,
+            (None, ']' | '}' | ')') => {}
             (None, c) if open.is_empty() && c.is_ascii() => places.push(at),
             _ => {}
         }
