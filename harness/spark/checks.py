@@ -124,7 +124,7 @@ CHECKS = [
     "id FROM edges a LEFT ANTI JOIN edges b ON a.i = b.j",
     "id FROM edges WHERE i NOT IN (SELECT j FROM edges)",
     "q, q / 2, q / 2.0 FROM (SELECT i / 3 AS q FROM edges) x",
-    "column1, column2 FROM (VALUES (1, 'a'), (NULL, 'b'))",
+    "col0, col1 FROM (VALUES (1, 'a'), (NULL, 'b'))",
     "[1, 2, 3][2], [i, j]",
 ]  # fmt: skip
 REFUSED = {

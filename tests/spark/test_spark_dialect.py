@@ -100,7 +100,7 @@ def test_shared_statements_run_as_written(text):
             "CAST(q.id AS DOUBLE) / CAST(2 AS DOUBLE) = CAST(u.a AS DOUBLE) / CAST(3 AS DOUBLE)",
         ),
         ("SELECT regexp_replace(d::VARCHAR, '0', 'x') FROM t", "'(?d)\\\\A((?s:.*?))(?:0)', '$1x'"),
-        ("SELECT column1 FROM (VALUES (1, 2))", "(column1, column2)"),
+        ("SELECT col0 FROM (VALUES (1, 2))", "(col0, col1)"),
         ("SELECT id::VARCHAR FROM t", "CAST(id AS STRING)"),
         ("CREATE VIEW v AS SELECT 1 AS a", "CREATE TEMPORARY VIEW v"),
         ("SELECT d + INTERVAL '1' MONTH FROM t", "CAST(d AS TIMESTAMP_NTZ) + INTERVAL '1' MONTH"),
