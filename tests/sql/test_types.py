@@ -45,7 +45,6 @@ def test_values_are_those_of_duckdb(sql, expected):
         ("1, 'abc'::INT", "cannot cast 'abc' to INTEGER", 11),
         ("x::DATE FROM (VALUES ('2024-02-30')) t(x)", "cannot cast '2024-02-30' of column x to DATE", 8),
         ("300::TINYINT", "cannot cast 300 to TINYINT", 8),
-        ("1 % 0", "cannot compute 1 % 0: division by zero", 8),
     ],
 )
 def test_failed_values_are_named_with_their_place(sql, message, column):

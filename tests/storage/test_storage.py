@@ -197,8 +197,8 @@ def test_folder_probe_leaves_no_files(tmp_path):
     assert missing.code == 2 and "name a folder or a URL" in missing.err
     small = binary.run("storage", "probe", tmp_path, "--bytes", "1MiB")
     assert small.code == 2 and "at least 17MiB" in small.err, small.err
-    unknown = binary.run("storage", "probe", "gs://bucket/folder")
-    assert unknown.code == 2 and "gs://bucket" in unknown.err
+    unknown = binary.run("storage", "probe", "ftp://bucket/folder")
+    assert unknown.code == 2 and "ftp://bucket" in unknown.err
 
 
 def test_probe_prints_its_report_when_the_file_cannot_be_written(tmp_path):

@@ -272,6 +272,11 @@ impl Execution {
     }
 }
 
+/// Returns true for an error of an expression's value (`types`), which is not the file's fault.
+fn of_value(message: &str) -> bool {
+    ["cannot cast ", "cannot compute ", "cannot add up "].iter().any(|start| message.starts_with(start))
+}
+
 /// Returns the partitions in the order of submission, which alternates between the disks that they
 /// read first, so that all disks are busy from the start.
 fn spread(ready: &ReadyStage) -> Vec<usize> {
@@ -442,6 +447,7 @@ impl Compute {
                 ArrowError::ArithmeticOverflow(_) | ArrowError::CastError(_) => "computing over",
                 _ => "decoding",
             },
+            DataFusionError::Execution(text) if of_value(text) => "computing over",
             _ => "decoding",
         };
         let mut files: Vec<String> = self.ready.reads[self.partition]

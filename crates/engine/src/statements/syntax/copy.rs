@@ -81,8 +81,9 @@ fn format(file: &str, options: &[CopyOption]) -> Result<String> {
         let name = option.value()?.to_lowercase();
         return match name.as_str() {
             "csv" | "parquet" | "json" => Ok(name),
+            "arrow" => Ok(name),
             "ndjson" | "jsonl" => Ok("json".to_string()),
-            _ => Err(option.wrong("the formats are csv, parquet and json")),
+            _ => Err(option.wrong("the formats are csv, parquet, json and arrow")),
         };
     }
     let lower = file.to_lowercase();
@@ -91,6 +92,7 @@ fn format(file: &str, options: &[CopyOption]) -> Result<String> {
     Ok(match plain.rsplit_once('.').map(|(_, extension)| extension) {
         Some("parquet" | "parq" | "pq") => "parquet",
         Some("json" | "jsonl" | "ndjson") => "json",
+        Some("arrow" | "arrows" | "ipc" | "feather") => "arrow",
         _ => "csv",
     }
     .to_string())
