@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::sql::tree::call;
 
-/// How much more strongly a power binds than `*`.
+/// Precedence of a power, above that of `*`.
 const POWER: u8 = 5;
 
 type Parsed<T> = Result<T, ParserError>;

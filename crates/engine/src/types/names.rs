@@ -58,7 +58,7 @@ impl TypeNames {
     /// Returns the type with this name; `None` leaves it to DataFusion's planner.
     ///
     /// # Errors
-    /// Returns an error if there is no such type, or it is not supported.
+    /// Returns an error if the type does not exist or is not supported.
     pub(crate) fn planned(&self, sql: &SqlType) -> Result<Option<DataType>> {
         use TimeUnit::Nanosecond;
         Ok(Some(match sql {

@@ -34,7 +34,7 @@ pub(crate) fn of_session(config: &ConfigOptions) -> Arc<str> {
 /// Returns the name of a zone in its own case.
 ///
 /// # Errors
-/// Returns an error if there is no such zone, or if it is an offset, whose sign has two meanings.
+/// Returns an error if the zone does not exist, or is an offset, whose sign has two meanings.
 pub(crate) fn canonical(zone: &str) -> Result<String> {
     let unknown = || {
         DataFusionError::Plan(format!(

@@ -156,7 +156,7 @@ impl Replay {
         }
     }
 
-    /// Returns the table; the name of the missing action if there is no protocol or no metadata.
+    /// Returns the table, or the name of the action that the log lacks (protocol or metadata).
     pub(super) fn finish(self) -> Result<Snapshot, &'static str> {
         Ok(Snapshot {
             protocol: self.protocol.ok_or("protocol")?,

@@ -68,7 +68,7 @@ impl Metadata {
     /// Returns the snapshot of an id, or the current one; `None` for a table without rows.
     ///
     /// # Errors
-    /// Returns the cause if there is no such snapshot.
+    /// Returns an error if the snapshot does not exist.
     pub(super) fn snapshot(&self, id: Option<i64>) -> Result<Option<&Snapshot>, String> {
         let current = self.current_snapshot_id.filter(|id| *id >= 0);
         let Some(wanted) = id.or(current) else { return Ok(None) };

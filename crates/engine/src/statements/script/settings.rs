@@ -109,7 +109,7 @@ pub(crate) fn set(session: &Session, statement: &Statement, set: &Set) -> Result
 /// Handles RESET.
 ///
 /// # Errors
-/// Returns an error with its place if there is no such setting.
+/// Returns an error with its place if the setting does not exist.
 pub(crate) fn reset(
     session: &Session,
     statement: &Statement,
@@ -224,7 +224,7 @@ pub(crate) fn extension(
 /// Replaces `current_setting('name')` by its value.
 ///
 /// # Errors
-/// Returns an error with its place if there is no such setting.
+/// Returns an error with its place if the setting does not exist.
 pub(crate) fn expand(session: &Session, statement: &Statement, tree: &mut Tree) -> Result<(), EngineError> {
     match tree::visit(tree, &mut CurrentSetting(session)) {
         ControlFlow::Continue(()) => Ok(()),

@@ -12,7 +12,7 @@ use datafusion::common::{Result, exec_datafusion_err};
 use crate::types::cast::{How, arrow, convert as convert_array, quoted};
 use crate::types::names::name;
 
-/// Returns for each field of `to` the index of the field of `from` with its value; `None` if there is no such field,
+/// Returns for each field of `to` the index of the field of `from` with its value; `None` if `from` lacks the field,
 /// which then is NULL. Fields are matched by name, or by position if `from` has no names of its own. Returns `None` if no
 /// field matches.
 pub(super) fn pairs(from: &Fields, to: &Fields) -> Option<Vec<Option<usize>>> {
