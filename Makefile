@@ -16,11 +16,13 @@ export PYTHONDONTWRITEBYTECODE := 1
 build := cargo build --release --locked --workspace
 all := --features pellucid-cli/all
 
-.PHONY: help demo deny plugin requirements test test-full test-storage test-spark lint page-types bench bench-iterate bench-storage bench-spark bench-adaptive bench-onetwo backtest
+.PHONY: help demo deny plugin wheel dist actionlint workflows requirements test test-full test-storage test-spark lint page-types bench bench-iterate bench-storage bench-spark bench-adaptive bench-onetwo backtest
 
 help:
 	@echo 'make demo            build, generate data, run three queries and explain them'
 	@echo 'make plugin          build the Spark plugin'
+	@echo 'make wheel           build the Python package with the command: dist/*.whl'
+	@echo 'make dist            build the archive of the command and all that belongs to a release: dist/'
 	@echo 'make test            run every check except the long matrices'
 	@echo 'make test-full       run those too'
 	@echo 'make test-storage    test every storage service, including MinIO (built once, some minutes)'
@@ -79,17 +81,56 @@ spark-plugin/target/pellucid-spark.jar: spark-plugin/pom.xml $(shell find spark-
 	cd spark-plugin && mvn -q -B --strict-checksums package
 	touch $@
 
+# Releases. Only the links differ from the usual build, so both take minutes after `make test`.
+version := $(shell sed -n 's/^version = "\(.*\)"/\1/p;T;q' Cargo.toml)
+release := pellucid-$(version)-$(shell uname -m)-linux
+portable := -C linker=$(CURDIR)/.cargo/zig-cc -C strip=symbols
+
+# maturin packs the files of python/pellucid, where the command looks for the jar, and python/LICENSE.
+wheel: .venv/dist.installed plugin
+	cp $(CARGO_TARGET_DIR)/release/pellucid-spark.jar python/pellucid
+	cp LICENSE python
+	rm -f dist/pellucid-*.whl
+	.venv/bin/maturin build --manifest-path python/Cargo.toml --locked --compatibility manylinux_2_28 --auditwheel check --out dist -- $(portable)
+
+# The wheel holds the bill of materials: maturin writes it.
+dist: wheel
+	cargo rustc --release --locked --package pellucid-cli --features all --bin pellucid -- $(portable)
+	rm -rf dist/$(release) dist/pellucid-*.tar.gz && mkdir -p dist/$(release)/completions
+	cp $(CARGO_TARGET_DIR)/release/pellucid $(CARGO_TARGET_DIR)/release/pellucid-spark.jar README.md CHANGELOG.md LICENSE dist/$(release)
+	cd dist/$(release) && ./pellucid man --quiet -o man
+	cd dist/$(release)/completions && for file in bash:pellucid.bash fish:pellucid.fish powershell:_pellucid.ps1 zsh:_pellucid; do \
+		../pellucid completions $${file%:*} > $${file#*:} || exit 1; \
+	done
+	tar -C dist --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$$(git log -1 --format=%ct) -cf - $(release) \
+		| gzip -9n > dist/$(release).tar.gz
+	.venv/bin/python -c 'import sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
+		[bill] = [name for name in wheel.namelist() if name.endswith(".cyclonedx.json")]; \
+		print(wheel.read(bill).decode().replace("file://$(CURDIR)/", "file:///"))' dist/pellucid-*.whl > dist/$(release).cyclonedx.json
+	rm -rf dist/$(release)
+	cd dist && sha256sum pellucid-* > SHA256SUMS
+
 # Built once for all checkouts, in about two minutes.
 deny_version := 0.20.2
 cargo_deny := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pellucid/cargo-deny-$(deny_version)
 $(cargo_deny)/bin/cargo-deny:
 	env -u CARGO_TARGET_DIR cargo install --quiet --locked --no-default-features --version $(deny_version) --root $(cargo_deny) cargo-deny
 
+actionlint_version := 1.7.12
+actionlint := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pellucid/actionlint-$(actionlint_version)
+$(actionlint)/actionlint:
+	GOBIN=$(actionlint) go install github.com/rhysd/actionlint/cmd/actionlint@v$(actionlint_version)
+
+actionlint: $(actionlint)/actionlint
+
+workflows: actionlint
+	$(actionlint)/actionlint
+
 deny: $(cargo_deny)/bin/cargo-deny .venv/tests.installed
 	.venv/bin/python tests/deny.py $<
 
 lint:
-	@tests/run format clippy environment lint page workspace deny spark
+	@tests/run format clippy environment lint page workflows workspace deny spark
 
 bench: .venv/bench.installed
 	$(build) $(all) --bins --examples

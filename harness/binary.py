@@ -144,11 +144,20 @@ def ensure_data(benchmark: str, scale: float) -> Path:
 
 def wait_until(condition: Callable[[], object], process: subprocess.Popen, timeout: float = 60.0) -> None:
     """Waits for a condition while the process runs; fails if the process exits first or on timeout."""
+
+    def ended() -> bool:
+        if process.poll() is None:
+            return False
+        out, err = process.communicate()
+        raise AssertionError(f"ended early with {process.returncode}: {out}{err}")
+
+    wait_for(lambda: condition() or ended(), timeout)
+
+
+def wait_for(condition: Callable[[], object], timeout: float = 60.0) -> None:
+    """Waits for a condition; fails on timeout."""
     deadline = time.monotonic() + timeout
     while not condition():
-        if process.poll() is not None:
-            out, err = process.communicate()
-            raise AssertionError(f"ended early with {process.returncode}: {out}{err}")
         assert time.monotonic() < deadline, f"timed out after {timeout:g} s"
         time.sleep(0.01)
 

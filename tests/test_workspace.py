@@ -15,7 +15,21 @@ from harness.binary import ROOT
 MAP = ROOT / "ARCHITECTURE.md"
 # Every crate may test with them.
 TESTS_ONLY = {"fuzz", "storage-testing"}
-ALL = {"trace", "scheduler", "model", "runtime", "storage", "backends", "engine", "iterate", "iterate-apps", "sparklog", "report", "benchmarks"}
+ALL = {
+    "trace",
+    "scheduler",
+    "model",
+    "runtime",
+    "storage",
+    "backends",
+    "engine",
+    "iterate",
+    "iterate-apps",
+    "sparklog",
+    "report",
+    "benchmarks",
+    "layout",
+}
 MAY_USE = {
     "trace": set(),
     "scheduler": set(),
@@ -24,12 +38,13 @@ MAY_USE = {
     "storage": {"trace", "scheduler"},
     "backends": {"storage", "trace"},
     "engine": {"runtime", "storage", "trace"},
+    "layout": {"runtime"},
     "iterate": {"trace", "storage"},
     "iterate-apps": {"trace", "storage", "iterate"},
     "sparklog": {"trace"},
     "report": {"trace", "model"},
     "cli": ALL,
-    "python": {"backends", "iterate", "iterate-apps", "trace"},
+    "python": {"backends", "cli", "iterate", "iterate-apps", "trace"},
     "fuzz": set(),
     "storage-testing": {"storage", "trace"},
     "benchmarks": {"trace"},
@@ -70,20 +85,25 @@ def test_crates_depend_only_on_allowed_crates():
         assert uses <= MAY_USE[name], f"{name} uses {sorted(uses - MAY_USE[name])}"
 
 
-def features(*options: str) -> dict[str, str]:
-    """Returns the compiled features of each package except the command and its generators, by name and version."""
-    command = ["cargo", "tree", "--workspace", "--locked", "--offline", "--prefix", "none", "--format", "{p}\t{f}", *options]
+def features(*options: str) -> set[str]:
+    """Returns the packages except the command and its generators, each with its version and its compiled features."""
+    command = ["cargo", "tree", "--locked", "--offline", "--prefix", "none", "--format", "{p}\t{f}", *options]
     lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
-    found = dict(line.removesuffix(" (*)").split("\t") for line in lines if line)
-    return {package: names for package, names in found.items() if not package.startswith(LEAVES)}
+    return {line.removesuffix(" (*)") for line in lines if line and not line.startswith(LEAVES)}
 
 
-def test_demo_and_test_builds_share_every_dependency():
+def test_builds_of_demo_tests_and_releases_share_every_dependency():
     # Another set of features would compile a package again; DataFusion takes a quarter of an hour.
-    demo = features("--edges", "normal,build")
+    builds = [
+        ["--workspace"],
+        ["--package", "pellucid-cli", "--features", "all"],
+        ["--package", "pellucid-python", "--features", "pellucid-cli/all"],
+    ]
     for edges in ("normal,build", "normal,build,dev"):
-        whole = features("--edges", edges, "--features", "pellucid-cli/all")
-        assert {name: whole.get(name) for name in demo} == demo
+        whole = features("--workspace", "--features", "pellucid-cli/all", "--edges", edges)
+        for build in builds:
+            other = features(*build, "--edges", "normal,build") - whole
+            assert not other, f"{build} compiles {sorted(other)} again"
 
 
 def test_only_the_engine_names_datafusion():

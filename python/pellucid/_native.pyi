@@ -1,10 +1,13 @@
 """The native module built from src/lib.rs. Private to this package: it may change in any version."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any, NoReturn, TypedDict
 
 import numpy as np
 import numpy.typing as npt
+
+def main(arguments: list[str], interpreter: str, module: str) -> NoReturn:
+    """Runs the command with these arguments in this process, and exits with its code."""
 
 class View:
     """An array's memory, exposed to numpy."""

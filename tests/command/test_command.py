@@ -115,6 +115,21 @@ def test_failed_cast_is_not_blamed_on_decoding(folder):
     assert ran.code == FAILED and "while computing over" in ran.err and "'x'" in ran.err, ran.err
 
 
+def test_missing_cast_does_not_name_a_rule_of_the_planner(folder):
+    ran = binary.run("sql", "SELECT a::DATE FROM 't.csv'", cwd=folder)
+    assert ran.code == USAGE and ran.err.startswith("error: cannot cast BIGINT to DATE: this cast does not exist; "), ran.err
+
+
+def test_inserted_values_are_cast_as_by_cast(folder):
+    create = "CREATE TABLE i (n INT, d DATE, t TIMESTAMP, l INT[]);"
+    text = "INSERT INTO i VALUES (' 2 ', '2024/1/5', '2024-01-05 10:30', '[1, 2]'); SELECT n, d::VARCHAR, t::VARCHAR, l[2] FROM i"
+    assert breadth.rows(f"{create} {text}")[-1] == [2, "2024-01-05", "2024-01-05 10:30:00", 2]
+    ran = binary.run("sql", f"{create} INSERT INTO i (n) VALUES ('x')")
+    assert ran.code == FAILED and "cannot cast 'x' of column n to INTEGER" in ran.err, ran.err
+    ran = binary.run("sql", f"{create} INSERT INTO i (d) VALUES (1)")
+    assert ran.code == FAILED and "column d of type DATE: they have type BIGINT; cast them" in ran.err, ran.err
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
 def test_unwritable_folder_is_named(folder, tmp_path, ending):
     for target in (folder / "t.csv" / f"o.{ending}", f"/proc/o.{ending}"):
@@ -215,7 +230,7 @@ def test_help_of_every_command_has_an_example_and_fits():
     assert len(every) > 15, every
     for args in every:
         text = binary.run(*args, "--help").check().out
-        assert re.search(r"^Examples?:\n  .*pellucid ", text, re.MULTILINE), f"{args}: no example"
+        assert re.search(r"^Examples?:\n  .*pellucid\b", text, re.MULTILINE), f"{args}: no example"
         for columns in (80, 100):
             shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in on_terminal(columns, *args, "--help").splitlines()]
             assert max(map(len, shown)) <= columns, args
@@ -223,6 +238,31 @@ def test_help_of_every_command_has_an_example_and_fits():
             alone = [line for line, after in zip(shown, shown[1:]) if re.fullmatch(r"\S+[^:]", line) and after]
             assert not alone, f"{args}: {alone}"
         assert "--spill-dir" not in text, args
+
+
+def test_completions_offer_every_command():
+    names = {name for args in commands() for name in args}
+    for shell in ("bash", "elvish", "fish", "powershell", "zsh"):
+        script = binary.run("completions", shell).check().out
+        assert not [name for name in names if name not in script], shell
+        document = binary.run("completions", shell, "--json").check().json()
+        assert document == {"format": "pellucid.completions/1", "shell": shell, "script": script}
+    complete = 'source <("$0" completions bash); COMP_WORDS=(pellucid "$1" "$2"); COMP_CWORD=2; _pellucid pellucid "$2" "$1"; echo "${COMPREPLY[@]}"'
+    for word, start, offered in (("storage", "pro", "probe"), ("sql", "--disk", "--disk-rate")):
+        ran = subprocess.run(["bash", "-c", complete, binary.binary(), word, start], capture_output=True, text=True)
+        assert ran.stdout.split() == [offered], ran
+
+
+def test_manual_page_of_every_command_has_its_options(tmp_path):
+    binary.run("man", "-o", tmp_path / "man1").check()
+    every = commands()
+    assert {path.name for path in (tmp_path / "man1").iterdir()} == {"-".join(["pellucid", *args]) + ".1" for args in every}
+    for args in every:
+        page = (tmp_path / "man1" / ("-".join(["pellucid", *args]) + ".1")).read_text().replace("\\-", "-")
+        options = re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", binary.run(*args, "--help").check().out, re.MULTILINE)
+        assert not [option for option in options if option not in page], args
+    again = binary.run("man", "-o", tmp_path / "man1")
+    assert again.code == USAGE and "it already exists" in again.err
 
 
 def test_table_fits_the_screen_and_says_what_it_hides():

@@ -7,14 +7,13 @@ import os
 import shutil
 import signal
 import stat
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-from harness import binary
+from harness import binary, web_server
 from harness.browser import unpacked
 from harness.event_logs import events
 from harness.stores import services
@@ -46,14 +45,8 @@ class _Handler(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serving(answer, address: str = "127.0.0.1") -> Iterator[tuple[str, list]]:
     """Runs a server. Returns its URL and the requests that it got."""
-    server = ThreadingHTTPServer((address, 0), _Handler)
-    server.answer, server.asked = answer, []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://{address}:{server.server_port}", server.asked
-    finally:
-        server.shutdown()
-        server.server_close()
+    with web_server.serving(_Handler, address, answer=answer) as server:
+        yield server.url, server.asked
 
 
 def ok(body: bytes = b"", **headers: str):
@@ -213,7 +206,7 @@ def test_spark_properties_are_sent_over_standard_input(tmp_path):
         assert files, "the session's program is there"
         no_secret(*(path.read_bytes() for path in files), (tmp_path / "arguments").read_bytes())
         request = json.loads((tmp_path / "request").read_text())
-        assert request["conf"] == [setting.split("=")] and request["statements"] == ["SELECT 1"]
+        assert request["conf"] == [setting.split("=")] and request["statements"] == [["SELECT 1", 1]]
     finally:
         binary.kill(process, signal.SIGINT)
     assert list(temporary.iterdir()) == []

@@ -76,7 +76,9 @@ def test_job_beside_300_strangers_gives_the_same_answer(points, encryption):
             with strangers.beside(both) as at_workers:
                 binary.wait_until(lambda: at_workers.value >= strangers.CONNECTIONS, controller)
                 out, err = controller.communicate(timeout=120)
-        assert [worker.wait(60) for worker in workers] == [0, 0]
+        for worker in workers:
+            _, failure = worker.communicate(timeout=60)
+            assert worker.returncode == 0, failure
     finally:
         for process in started:
             process.kill()

@@ -8,11 +8,12 @@ import bz2
 import gzip
 import os
 import re
+from collections.abc import Sequence
 
 import pytest
 
 from harness import binary, spark
-from harness.spark import checks
+from harness.spark import checks, constructs
 from harness.sql import breadth, compare, oracle, random_functions
 
 pytestmark = pytest.mark.skipif(spark.missing() is not None, reason=f"no Spark: {spark.missing()}")
@@ -28,6 +29,8 @@ TEXTS = {
     "mixed.csv": "a,b,c,d\n1,true,2024-01-07,99999999999999999999\n2.5,1,x,1\n",
     "tabs.tsv": 'a\tb\n1\t"x\ty"\n2\tz, z\n',
     "windows.csv": "a,b\r\n1,x\r\n2,y\r\n",
+    # Types come from all of a small file.
+    "late.csv": "".join(["code,n,day\n", *(f"{i},{i},2024-01-07\n" for i in range(1500)), "007,1.5,soon\n"]),
     "order.json": '{"z": 1, "a": "x", "m": 1.5}\n{"a": null, "m": 2, "k": true}\n{"z": 3, "a": "\\u00e9", "k": false}\n',
 }
 
@@ -38,9 +41,10 @@ def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     duck = oracle.connect()
     edges = f"SELECT id::BIGINT AS id, s, p, i::BIGINT AS i, j::INT AS j, f::DOUBLE AS f, m::DECIMAL(9, 2) AS m, d, t::TIMESTAMP AS t, b FROM ({checks.EDGES})"
-    for name, query in {**random_functions.TABLES, "edges": edges}.items():
+    queries = {**random_functions.TABLES, "edges": edges, "lists": constructs.LISTS, "big": constructs.BIG}
+    for name, query in queries.items():
         duck.execute(f"COPY ({query}) TO '{folder}/{name}.parquet'")
-    return {name: folder / f"{name}.parquet" for name in (*random_functions.TABLES, "edges")}
+    return {name: folder / f"{name}.parquet" for name in queries}
 
 
 @pytest.fixture(scope="module")
@@ -56,15 +60,18 @@ def options(tables) -> list[str]:
     return [part for name, path in tables.items() for part in ("--table", f"{name}={path}")]
 
 
-def wrong(query: str, here, there: dict) -> str | None:
-    """Describes the difference between both answers to a statement; None if they match or one side refused."""
+def wrong(query: str, here, there: dict, ordered: Sequence[int] = ()) -> str | None:
+    """Describes the difference between both answers to a statement; None if they match or one side refused.
+
+    `ordered` has the columns that define the order, if their names do not.
+    """
     if "rows" not in there or isinstance(here, binary.Ran):
         return None
     # Lists are compared as text.
     types, of_spark = (["list" if re.match("List|array", name) else name for name in names] for names in (here.types, there["types"]))
     types = ["DOUBLE" if name.startswith("Float") else name for name in types]
-    order = re.findall(r"c(\d+) (?:ASC|DESC)", query.rsplit(")", 1)[-1])
-    answer = oracle.Answer(here.columns, types, [int(key) for key in order], None, [[shown(value) for value in row] for row in here.rows])
+    order = [int(key) for key in re.findall(r"c(\d+) (?:ASC|DESC)", query.rsplit(")", 1)[-1])]
+    answer = oracle.Answer(here.columns, types, order or ordered, None, [[shown(value) for value in row] for row in here.rows])
     rows = [[shown(value) for value in row] for row in there["rows"]]
     # Outputs without an alias are named differently by the engines.
     if difference := compare.difference(answer, here.columns, of_spark, rows):
@@ -106,6 +113,26 @@ def test_constructs_that_differ_are_refused_by_name(session):
         assert words in there.get("refused", there.get("failed")), f"{text}: {there}"
 
 
+def test_constructs_of_the_dialect_are_the_same_or_refused(session, tables):
+    """Each gives the rows of the local engine, or an error that names it: never other rows."""
+    differences = []
+    same = [text for text, words in constructs.CONSTRUCTS.items() if words is constructs.SAME]
+    answers = dict(zip(same, breadth.answers(same, options(tables)), strict=True))
+    for text, words in constructs.CONSTRUCTS.items():
+        there = session.run(text)
+        message = there.get("refused") or there.get("failed") or ""
+        if words is not constructs.SAME:
+            if "rows" in there or words not in message:
+                differences.append(f"{text}\n  expected {words!r}, on Spark: {there}")
+        elif isinstance(answers[text], binary.Ran):
+            differences.append(f"{text}\n  here: {answers[text].err}")
+        elif "rows" not in there:
+            differences.append(f"{text}\n  on Spark: {message}")
+        elif found := wrong(text, answers[text], there, range(len(answers[text].columns)) if breadth.is_ordered(text) else ()):
+            differences.append(found)
+    assert not differences, "\n".join(differences)
+
+
 def test_text_files_give_the_same_rows_on_spark(session, tmp_path):
     files = {}
     for name, text in TEXTS.items():
@@ -135,6 +162,8 @@ def test_text_files_give_the_same_rows_on_spark(session, tmp_path):
         assert words in session.run(f"SELECT * FROM '{tmp_path / name}'")["refused"]
     (tmp_path / "ragged.csv").write_text("a,b\n1,2\n3\n4,5\n")
     assert "failed" in session.run(f"SELECT count(*) FROM '{tmp_path}/ragged.csv'")
+    (tmp_path / "large.csv").write_text("n\n" + "".join(f"{i:08}\n" for i in range(10_000_000, 10_300_000)) + "007\n")
+    assert "column n: it is BIGINT" in session.run(f"SELECT count(n) FROM '{tmp_path}/large.csv'")["failed"]
     assert "no such file or directory" in session.run(f"SELECT * FROM '{tmp_path}/none.csv'")["failed"]
 
 

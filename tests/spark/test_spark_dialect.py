@@ -41,9 +41,9 @@ class Spark:
         return type("Table", (), {"schema": Schema(TABLES[name])})
 
 
-def statements(parses: bool = False):
+def statements(parses: bool = False, ours: bool = True):
     """Returns a translator that does not look for paths."""
-    made = SESSION.Statements(Spark(parses))
+    made = SESSION.Statements(Spark(parses), ours)
     made.view_of = lambda path: "path_0" if SESSION.files.is_path(path) else None
     return made
 
@@ -84,7 +84,9 @@ def test_shared_statements_run_as_written(text):
         ("SELECT k, sum(id) / count(*) FROM t GROUP BY k ORDER BY (sum(id) / count(*)) / 2", "/ CAST(COUNT(*) AS DOUBLE)) / 2"),
         ("SELECT k, sum(m) / count(*) FROM t GROUP BY k ORDER BY sum(m) / count(*)", "ORDER BY CAST(SUM(m) AS DOUBLE) / CAST(COUNT(*) AS DOUBLE)"),
         ("SELECT count(*) FROM 'data/*.parquet' x", "FROM path_0 AS x"),
-        ("SELECT [1, 2][1]", "ARRAY(1, 2)[0]"),
+        ("SELECT [1, 2][1], l[k] FROM t", "TRY_ELEMENT_AT(ARRAY(1, 2), CAST(1 AS INT)), TRY_ELEMENT_AT(l, CAST(k AS INT))"),
+        ("SELECT k FROM t ORDER BY k FETCH FIRST 3 ROWS ONLY", "NULLS LAST LIMIT 3"),
+        ("SELECT * EXCLUDE (id) FROM t UNION ALL SELECT k, m, d, f FROM t", "SELECT * EXCEPT (id) FROM t"),
         ("SELECT count(*) FROM 'a.tsv'", "FROM path_0"),
         ("SELECT 5 ^ 3, 2 ** k, log(f), 0.05 FROM t", "POWER(5, 3), POWER(2, k), CASE WHEN f > 0 THEN LOG10(f)"),
         ("SELECT k % id, k % 2 FROM t", "k % NULLIF(id, 0), k % 2"),
@@ -159,8 +161,21 @@ def test_unsupported_statements_are_refused(text, message):
 
 
 def test_spark_only_statements_run_as_written():
-    text = "SELECT TRANSFORM (id) USING 'cat' AS (x) FROM t"
-    assert statements(parses=True).prepared(text)[0] == text
+    for text in ("SELECT TRANSFORM (id) USING 'cat' AS (x) FROM t", "DESCRIBE EXTENDED t", "SHOW CREATE TABLE t"):
+        assert statements(parses=True, ours=False).prepared(text)[0] == text
+    for text in ("SET spark.sql.shuffle.partitions = 3", "RESET spark.sql.shuffle.partitions", "EXPLAIN SELECT 1"):
+        assert statements(parses=True).prepared(text)[0] == text
+
+
+def test_refusals_name_their_place():
+    text = "-- a\n\nSELECT k,\n\tsum(m ORDER BY k)\nFROM t"
+    with pytest.raises(SESSION.Refused) as error:
+        statements().prepared(text, line=13)
+    assert str(error.value).splitlines()[1:] == ["  line 14, column 2:  sum(m ORDER BY k)", " " * 22 + "^"]
+    with pytest.raises(SESSION.Refused, match=r"(?s)cannot run SUMMARIZE on Spark.*line 7, column 4: ...SUMMARIZE t"):
+        statements().prepared("/* a\n*/ SUMMARIZE t", line=7)
+    with pytest.raises(SESSION.Refused, match=r"\n  line 1, column 408: "):
+        statements().prepared("SELECT " + "1 + " * 100 + "list(k) FROM t")
 
 
 def test_missing_sqlglot_warns_once_and_refuses_translation(monkeypatch, capsys):
@@ -177,7 +192,6 @@ def test_missing_sqlglot_warns_once_and_refuses_translation(monkeypatch, capsys)
 def test_statements_unknown_to_sqlglot_are_refused():
     """Spark may read the statement, but with another meaning."""
     made = statements(parses=True)
-    made.ours = True
     with pytest.raises(SESSION.Refused, match="sqlglot, which translates it, cannot parse it"):
         made.prepared("SELECT TRANSFORM (id) USING 'cat' AS (x) FROM t")
 

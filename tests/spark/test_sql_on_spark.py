@@ -242,6 +242,20 @@ def test_usage_errors_need_no_spark(folder):
         assert ran.code == 2 and message in ran.err, ran.err
 
 
+def test_only_unknown_syntax_is_left_to_spark():
+    """A construct that the engine understands and refuses is refused before Spark starts."""
+    nowhere = {**os.environ, "PYSPARK_PYTHON": "/nowhere/python"}
+    nowhere.pop("SPARK_HOME", None)
+    for text, code, message in [
+        ("SELECT 1;\nSELECT * FROM t FOR UPDATE", 2, r"FOR UPDATE is not supported.*\n  line 2, column \d+: "),
+        ("SET datafusion.sql_parser.dialect = 'mysql'", 2, "cannot set datafusion.sql_parser.dialect"),
+        ("SELECT TRANSFORM (id) USING 'cat' AS (x) FROM t", 1, "cannot find PySpark"),
+        ("SELECT 1 FRM t WHERE", 1, "cannot find PySpark"),
+    ]:
+        ran = binary.run("sql", text, "--on", "spark", env=nowhere)
+        assert ran.code == code and re.search(message, ran.err), ran.err
+
+
 def test_missing_pyspark_is_reported(tmp_path):
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')

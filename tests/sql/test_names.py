@@ -33,6 +33,8 @@ def asked(folder, sql):
         ("SELECT upper(City) AS City FROM 'people.csv' WHERE Id = 1 ORDER BY city", ["City"], [["LYON"]]),
         ("SELECT total + 1 AS n FROM (SELECT sum(Age) AS Total FROM 'people.csv')", ["n"], [[97]]),
         ("WITH t(Key) AS (SELECT 7) SELECT key, t.KEY FROM t", ["Key", "Key"], [[7, 7]]),
+        ("SELECT (SELECT max(country) FROM 'cities.csv' c WHERE c.city = p.CITY) AS c FROM 'people.csv' p WHERE id = 1", ["c"], [["FR"]]),
+        ("SELECT (SELECT max(city) FROM 'people.csv' q WHERE q.Id = p.age - 29) AS c FROM 'people.csv' p WHERE id = 1", ["c"], [["Lyon"]]),
     ],
 )
 def test_names_are_found_in_any_case_and_keep_theirs(folder, sql, names, rows):

@@ -1,20 +1,17 @@
 """Azure, Google Cloud Storage and profiles of AWS, on small fakes on loopback."""
 
-import contextlib
 import json
 import os
 import re
-import threading
 import urllib.parse
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from harness import binary
+from harness import binary, web_server
 from harness.sql import breadth
 from harness.stores import s3, services
 from harness.stores.credentials import no_secret
@@ -81,19 +78,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Prints nothing."""
 
 
-@contextlib.contextmanager
-def serving(objects: dict[str, bytes]) -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.objects, server.asked, server.status = objects, [], None
-    server.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def environment(**more: str) -> dict[str, str]:
     """Returns the environment without the settings of stores."""
     return {name: value for name, value in os.environ.items() if not name.startswith(NAMES)} | more
@@ -119,7 +103,7 @@ def google(url: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("settings,root", [(azure, "az://box"), (google, "gs://box")])
 def test_files_and_tables_of_clouds_are_read(objects, settings, root):
-    with serving(objects) as server:
+    with web_server.serving(_Handler, objects=objects, status=None) as server:
         env = settings(server.url)
 
         def answer(place: str) -> list[list]:
@@ -134,7 +118,7 @@ def test_files_and_tables_of_clouds_are_read(objects, settings, root):
 
 def test_google_service_account_is_used_and_not_shown(objects, tmp_path):
     account = {"private_key": services.SECRET, "private_key_id": services.KEY, "client_email": "x", "disable_oauth": True}
-    with serving(objects) as server:
+    with web_server.serving(_Handler, objects=objects, status=None) as server:
         file = tmp_path / "account.json"
         file.write_text(json.dumps(account | {"gcs_base_url": server.url}))
         env = environment(GOOGLE_SERVICE_ACCOUNT=str(file), GOOGLE_ALLOW_HTTP="true")
@@ -147,7 +131,7 @@ def test_google_service_account_is_used_and_not_shown(objects, tmp_path):
 
 @pytest.mark.parametrize("settings,root", [(azure, "az://box"), (google, "gs://box")])
 def test_refused_requests_show_no_secrets(objects, settings, root):
-    with serving(objects) as server:
+    with web_server.serving(_Handler, objects=objects, status=None) as server:
         server.status = 403
         env = settings(server.url) | {"AZURE_STORAGE_SAS_TOKEN": f"sig={services.SECRET}", "GOOGLE_SERVICE_ACCOUNT_KEY": services.SECRET}
         env.pop("GOOGLE_SERVICE_ACCOUNT_KEY" if settings is google else "GOOGLE_BASE_URL", None)

@@ -12,11 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
+from pyarrow import fs
 
 from bench.storage import measured
 from bench.storage.sections import commits
 from harness import binary
-from harness.sql import oracle
+from harness.sql import breadth, oracle
 from harness.stores import ceph, s3, services
 from harness.stores.credentials import decompressed, no_secret, outputs_of
 from lab import cache, guard, links
@@ -181,11 +183,21 @@ def test_next_probe_removes_leftovers_of_a_killed_one(tmp_path):
     (tmp_path / "theirs").write_text("x")
     for files in (1, 2, 5, 12, 40):
         process = binary.start("storage", "probe", tmp_path, "--seconds", "20", "--bytes", "256MiB")
-        binary.wait_until(lambda: len(list(tmp_path.rglob("*"))) > files + 1, process)
+        binary.wait_until(lambda: sum("#" not in path.name for path in tmp_path.rglob("*")) > files + 1, process)
         binary.kill(process, signal.SIGKILL)
         assert len(list(tmp_path.rglob("*"))) > 1
         binary.run("storage", "probe", tmp_path, "--seconds", "1", "--bytes", "64MiB").check()
         assert [path.name for path in tmp_path.rglob("*")] == ["theirs"], files
+
+
+def test_next_probe_removes_a_folder_whose_owner_was_not_published(tmp_path):
+    process = binary.start("storage", "probe", tmp_path, "--seconds", "20", "--bytes", "256MiB")
+    binary.wait_until(lambda: list(tmp_path.glob("*/owner.json")), process)
+    binary.kill(process, signal.SIGKILL)
+    [folder] = tmp_path.iterdir()
+    (folder / "owner.json").rename(folder / "owner.json#1")
+    binary.run("storage", "probe", tmp_path, "--seconds", "1", "--bytes", "64MiB").check()
+    assert not list(tmp_path.iterdir())
 
 
 def test_folder_probe_leaves_no_files(tmp_path):
@@ -356,6 +368,50 @@ def test_rejected_credentials_are_an_error_that_hides_them(service, tmp_path):
     assert ran.code == 1 and re.search("denied|403|401|refused|let|Signature", ran.err), ran.err
     assert time.monotonic() - started < 60
     no_secret(ran.out, ran.err)
+
+
+def test_profile_of_a_credentials_file_reads_lakes(service, tmp_path):
+    """A Delta table and a partitioned folder, with credentials that are nowhere but in the file."""
+    if service.name != "minio":
+        pytest.skip("profiles are those of S3, and s3s-fs fails when it is asked for a folder")
+    table = pa.table({"x": range(100), "p": [i % 3 for i in range(100)]})
+    write_deltalake(tmp_path / "delta", table, partition_by=["p"])
+    write_deltalake(tmp_path / "delta", table, mode="append")
+    pq.write_to_dataset(table, tmp_path / "parts", partition_cols=["p"])
+    url = service.environment["AWS_ENDPOINT_URL"]
+    scheme, address = url.split("://")
+    keys = {"access_key": services.KEY, "secret_key": services.SECRET}
+    remote = fs.S3FileSystem(**keys, endpoint_override=address, scheme=scheme, region="us-east-1")
+    for folder in ("delta", "parts"):
+        fs.copy_files(str(tmp_path / folder), f"bucket/lakes/{folder}", destination_filesystem=remote)
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    settings |= {"HOME": str(tmp_path), "AWS_PROFILE": "lake", "AWS_ALLOW_HTTP": "true"}
+    settings |= {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "keys")}
+    (tmp_path / "config").write_text(f"[profile lake]\nregion = us-east-1\nendpoint_url = {url}\n")
+
+    def credentials(secret: str) -> None:
+        (tmp_path / "keys").write_text(
+            f"[default]\naws_access_key_id = no\naws_secret_access_key = no\n\n"
+            f"[lake]\naws_access_key_id = {services.KEY}\naws_secret_access_key = {secret}\n"
+        )
+
+    credentials(services.SECRET)
+    ones = sum(i for i in range(100) if i % 3 == 1)
+    for question, expected in [
+        (f"SELECT count(*), sum(x) FROM '{service.url}/lakes/delta'", [200, 9900]),
+        (f"SELECT count(*), sum(x) FROM '{service.url}/lakes/delta/' WHERE p = 1", [66, 2 * ones]),
+        (f"SELECT count(*), sum(x) FROM delta_scan('{service.url}/lakes/delta', version => 0)", [100, 4950]),
+        (f"SELECT count(*), sum(x) FROM '{service.url}/lakes/parts/' WHERE p = 1", [33, ones]),
+        (f"SELECT count(*), sum(p) FROM '{service.url}/lakes/parts/**/*.parquet'", [100, 99]),
+    ]:
+        assert breadth.rows(question, env=settings) == [expected], question
+    wrong = "pellucid-wrong-9f8e7d6c"
+    credentials(wrong)
+    for folder in ("delta", "parts/"):
+        ran = binary.sql(f"SELECT count(*) FROM '{service.url}/lakes/{folder}'", env=settings, timeout=60)
+        assert ran.code == 1 and service.url in ran.err and re.search("denied|refused|403|[Ss]ignature", ran.err), ran.err
+        assert wrong not in ran.err, ran.err
+        no_secret(ran.out, ran.err)
 
 
 def test_whatif_predicts_a_job_on_probed_storage(service, uploaded, tmp_path):

@@ -81,7 +81,7 @@ def test_parquet_export_matches_the_trace(recorded):
     path, trace = recorded
     folder = export(path, "parquet")
     rows = lambda query: duckdb.sql(query.replace("$", str(folder))).fetchall()
-    kinds = ["machine", "resource", "job", "stage", "multitask", "monotask", "pipelined_task", "sampled_task"]
+    kinds = ["stack", "machine", "resource", "job", "stage", "multitask", "monotask", "pipelined_task", "sampled_task"]
     for kind in [*kinds, "storage_operation", "utilization_sample"]:
         [(count,)] = rows(f"SELECT count(*) FROM '$/{kind}s.parquet'")
         assert count == len(trace.of[kind]), kind

@@ -11,9 +11,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from harness import binary, browser
+from harness import binary, browser, traces
 from harness.browser import unpacked
 from harness.event_logs import applications, real_logs, small
+from harness.sql import oracle
 
 QUERY = "SELECT k % 7 AS bucket, count(*), sum(v) FROM secret_table GROUP BY 1 ORDER BY 1"
 # Limits for the page of a trace with a million monotasks.
@@ -157,6 +158,166 @@ def test_page_of_each_kind_of_trace_renders(tmp_path, chromium):
     draw(chromium, pages)
 
 
+# Pairs of rectangles of a class that overlap, on a plan.
+OVERLAPS = """(name) => {
+    const all = [...document.querySelectorAll(`#plan-picture .${name}`)].map((of) => of.getBBox());
+    return all.flatMap((a, ix) => all.slice(0, ix).filter((b) => a.x < b.x + b.width && b.x < a.x + a.width
+        && a.y < b.y + b.height && b.y < a.y + a.height)).length;
+}"""
+
+
+# The largest plans of TPC-H, and one with skew.
+@pytest.mark.parametrize("number", [2, 8, 18, 21])
+def test_plan_shows_every_operator_once_and_its_details(number, tpch, tmp_path, chromium):
+    trace = tmp_path / "query.trace"
+    binary.sql(oracle.text_for_pellucid("tpch", number), tpch, "--trace", trace).check()
+    operators, path = traces.read(trace).of["operator"], report(trace, "plan.html")
+    for width, scheme in [(1280, "light"), (1280, "dark"), (700, "light"), (700, "dark")]:
+        page = browser.Page(chromium, path, width, scheme)
+        page.check()
+        page.picture(f"report-plan-{number}-{width}-{scheme}")
+        page.check_tables()
+        it = page.page
+        assert it.locator("#plan-picture .node").count() == len(operators)
+        assert it.locator("#plan-picture .frame").count() == len({operator["stage"] for operator in operators})
+        assert it.locator("#plan-picture .edge").count() == sum(len(o.get("inputs", [])) + ("from" in o) for o in operators)
+        assert it.evaluate(OVERLAPS, "box") == it.evaluate(OVERLAPS, "frame") == 0
+        page.close()
+
+    page = browser.Page(chromium, path)
+    it, costly = page.page, max(operators, key=lambda operator: operator["cpu_ns"])
+    assert it.inner_text("#plan-place").startswith(f"operator {costly['operator']} of stage {costly['stage']}")
+    it.locator("#plan-picture .node").nth(0).click()
+    first = operators[0]
+    assert it.inner_text("#plan-name") == first["name"] and it.inner_text("#plan-detail") == first["detail"]
+    assert f"rows out\n{first['rows']:,}" in it.inner_text("#plan-facts")
+    assert f"planned rows\n{first['planned_rows']:,}" in it.inner_text("#plan-facts")
+    both = [sorted((o["rows"], o["planned_rows"])) for o in operators if "rows" in o and "planned_rows" in o]
+    misestimates = [less for less, more in both if more >= 10_000 and more // 4 >= less]
+    [job] = binary.run("analyze", trace, "--json").check().json()["jobs"]
+    reads = [of["exchange_read"] for of in job["core"]["operators"] if of["exchange_read"]]
+    uneven = [read for read in reads if read["skew"] >= 2 and read["largest_bytes"] >= 1e6]
+    assert it.locator("#plan-picture .rows.skew").count() == len(misestimates) + len(uneven)
+    assert it.locator("#plan-picture [tabindex='0']").count() == it.locator("#plan-picture [aria-pressed=true]").count() == 1
+    # The consumer of the first operator, by the keyboard alone.
+    it.focus("#plan-picture [tabindex='0']")
+    it.keyboard.press("ArrowDown")
+    it.keyboard.press("Enter")
+    second = next(operator for operator in operators if first["operator"] in operator.get("inputs", []))
+    assert it.inner_text("#plan-place").startswith(f"operator {second['operator']} of stage")
+    it.keyboard.press("ArrowUp")
+    it.keyboard.press(" ")
+    assert it.inner_text("#plan-name") == first["name"]
+    it.click("[data-zoom=fit]")
+    beyond = it.locator("#plan-view").evaluate("(of) => [of.scrollWidth - of.clientWidth, of.scrollHeight - of.clientHeight]")
+    assert beyond == [0, 0], "the whole plan does not fit"
+    at, expressions = next((at, o["expressions"]) for at, o in enumerate(operators) if "expressions" in o)
+    it.locator("#plan-picture .node").nth(at).click()
+    assert it.locator("#plan-expressions tbody tr").count() == len(expressions)
+    assert it.locator("#plan-expressions tbody th").first.inner_text() == expressions[0]["text"]
+    assert it.locator("#plan-expressions tbody td").first.inner_text().startswith("≈ ")
+    it.click("#plan-table summary")
+    rows = it.locator("#plan-table tbody tr")
+    assert rows.count() == min(len(operators), 60)
+    assert str(costly["operator"]) == rows.first.locator("th").inner_text()
+    page.check()
+    page.close()
+
+
+def test_plan_marks_an_exchange_that_is_read_unevenly(tmp_path, chromium):
+    # All rows but seven have the same key, so one multitask reads nearly all of the exchange.
+    duckdb.sql(f"""COPY (SELECT CASE WHEN i % 30000 = 0 THEN i ELSE 7 END AS k, i AS v FROM range(200000) t(i))
+                   TO '{tmp_path}/t.parquet'""")
+    trace = tmp_path / "skewed.trace"
+    query = "SELECT max(r) FROM (SELECT rank() OVER (PARTITION BY k ORDER BY v) AS r FROM t)"
+    binary.run("sql", query, "--table", f"t={tmp_path}/t.parquet", "--partitions", "8", "--trace", trace).check()
+    [job] = binary.run("analyze", trace, "--json").check().json()["jobs"]
+    exchanges = [of for of in job["core"]["operators"] if of["name"] == "Exchange"]
+    assert len(exchanges) == 2 and all(of["exchange_read"] is None for of in job["core"]["operators"] if of not in exchanges)
+    # The last stage reads few rows in one multitask.
+    last, uneven = sorted((of["exchange_read"] for of in exchanges), key=lambda read: read["bytes"])
+    assert (last["tasks"], last["skew"]) == (1, 1) and last["bytes"] < 1000
+    assert uneven["skew"] == pytest.approx(uneven["tasks"], rel=0.001) and uneven["tasks"] > 2
+
+    path = report(trace, "skewed.html")
+    for scheme in ["light", "dark"]:
+        page = browser.Page(chromium, path, 1280, scheme)
+        page.check()
+        page.picture(f"report-plan-skew-{scheme}")
+        it = page.page
+        assert it.locator("#plan-picture .rows.skew").all_text_contents() == [f"skew {uneven['skew']:.1f} ×"]
+        page.close()
+    page = browser.Page(chromium, path)
+    it = page.page
+    read = f"largest read 3.2 MB of 3.2 MB, {uneven['skew']:.1f} × mean of {uneven['tasks']} multitasks"
+    node = it.locator("#plan-picture .node", has_text="Exchange").first
+    assert node.get_attribute("aria-label").endswith(read)
+    node.click()
+    assert read.replace("read ", "read\n", 1) in it.inner_text("#plan-facts")
+    page.check_tables()
+    row = it.locator("#plan-table tbody tr", has_text="stage 0")
+    assert row.locator("td.limits").all_text_contents() == [f"{uneven['skew']:.1f}"]
+    page.check()
+    page.close()
+
+
+def test_plan_of_a_spark_query_shows_its_metrics_and_what_they_cannot_tell(tmp_path, chromium):
+    log, path = binary.ROOT / "tests/event_logs/spark-4.3.0/own-skew-adaptive.zstd", tmp_path / "spark.html"
+    binary.run("report", log, "-o", path).check()
+    for scheme in ["light", "dark"]:
+        page = browser.Page(chromium, path, 1280, scheme)
+        page.check()
+        page.picture(f"report-plan-spark-{scheme}")
+        page.check_tables()
+        it = page.page
+        # Range, Project and Exchange; Project, SortAggregate and Exchange; SortAggregate.
+        counts = {name: it.locator(f"#plan-picture .{name}").count() for name in ["node", "frame", "code", "edge"]}
+        assert counts == {"node": 7, "frame": 3, "code": 2, "edge": 6}
+        assert it.evaluate(OVERLAPS, "box") == it.evaluate(OVERLAPS, "frame") == it.evaluate(OVERLAPS, "code") == 0
+        limits = it.inner_text("#plan-limits")
+        assert "do not add up" in limits and "have no time of their own" in limits, limits
+        assert it.locator("#plan-legend [data-of=job]").first.is_hidden()
+        page.close()
+
+    page = browser.Page(chromium, path)
+    it = page.page
+    it.locator("#plan-picture .node", has_text="Range").click()
+    assert it.inner_text("#plan-place") == "operator 2 of stage 0, compiled into WholeStageCodegen (1), which took 0.71 s"
+    assert "number of output rows\n60,000" in it.inner_text("#plan-facts")
+    it.keyboard.press("ArrowDown")
+    it.keyboard.press("ArrowDown")
+    it.keyboard.press("Enter")
+    assert it.inner_text("#plan-name") == "Exchange" and it.inner_text("#plan-place") == "operator 4 of stage 0"
+    assert "shuffle records written\n60,000" in it.inner_text("#plan-facts")
+    assert "largest read\n199 kB of 412 kB, 7.7 × mean of 16 tasks" in it.inner_text("#plan-facts")
+    it.click("#plan-table summary")
+    rows = it.locator("#plan-table tbody tr")
+    assert rows.count() == 9 and "WholeStageCodegen (2)" in rows.first.inner_text()
+    page.check()
+    page.close()
+
+
+def test_redacted_plan_of_a_spark_query_keeps_operators_and_metrics(tmp_path, chromium):
+    log, path = binary.ROOT / "tests/event_logs/spark-4.3.0/own-skew-adaptive.zstd", tmp_path / "redacted.html"
+    binary.run("report", log, "--redact", "-o", path).check()
+    page = browser.Page(chromium, path)
+    it = page.page
+    it.locator("#plan-picture .node", has_text="SortAggregate").first.click()
+    assert "time in aggregation build" in it.inner_text("#plan-facts") and it.locator("#plan-detail").is_hidden()
+    assert "WholeStageCodegen (2)" in it.locator("#plan-table").text_content() and "sha2" not in it.content()
+    page.check()
+    page.close()
+
+
+def test_page_of_an_older_trace_has_no_plan(tmp_path, chromium):
+    trace = recorded_by_backtests()[0]
+    binary.run("report", trace, "-o", tmp_path / "old.html").check()
+    page = browser.Page(chromium, tmp_path / "old.html")
+    page.check()
+    assert page.page.locator("#plan").is_hidden() and "Operators as a table" not in page.page.inner_text("main")
+    page.close()
+
+
 def test_page_of_several_jobs_lists_them_with_units(tmp_path, chromium):
     log = next(row["path"] for row in small() if row["cause"] == "failure")
     path = tmp_path / "failure.html"
@@ -242,8 +403,10 @@ def test_redacted_page_contains_no_original_names(recorded, chromium):
     path = report(recorded, "redacted.html", "--redact")
     draw(chromium, {"redacted": path})
     plain, redacted = unpacked(report(recorded, "plain.html")), unpacked(path)
-    host = next(line for line in __import__("harness.traces").traces.lines(recorded) if line["t"] == "machine")["name"]
-    for secret in ["secret_table", "part-0.parquet", "confidential", str(recorded.parent), host]:
+    host = next(line for line in traces.lines(recorded) if line["t"] == "machine")["name"]
+    # Names of columns are in the details of operators.
+    details = [operator["detail"] for operator in traces.read(recorded).of["operator"] if "bucket" in operator.get("detail", "")]
+    for secret in ["secret_table", "part-0.parquet", "confidential", "bucket", json.dumps(details[0])[1:-1], str(recorded.parent), host]:
         assert secret in plain or secret in ["confidential"], f"{secret} is missing from the plain page"
         assert secret not in redacted, secret
     again = unpacked(report(recorded, "again.html", "--redact"))

@@ -65,8 +65,8 @@ def test_valid_trace_has_no_violations(tmp_path):
         (6, {"admitted_ns": 9_000_000}, "before its stage was submitted"),
         (7, {"queued_ns": 19_000_000}, "before its multitask was admitted"),
         (8, {"service_ns": 11_000_000}, "ended after its stage"),
-        (8, {"decode_ns": 11_000_000}, "decode, operators and encode"),
-        (8, {"not_split_ns": 11_000_000}, "not_split_ns"),
+        (8, {"decode_ns": 12_000_000}, "decode, operators and encode"),
+        (8, {"not_split_ns": 12_000_000}, "not_split_ns"),
         (8, {"phase": "read"}, "ran on a resource of kind cpu"),
         (7, {"bytes": None}, "how many bytes"),
     ],
@@ -77,6 +77,16 @@ def test_violation_is_named(tmp_path, record, change, expected):
     records[record] = {key: value for key, value in records[record].items() if value is not None}
     found = traces.violations(traces.read(write(tmp_path / "t", records)))
     assert any(expected in message for message in found), found
+
+
+def test_stack_of_another_operator_is_named(tmp_path):
+    records = valid_trace()
+    operator = {"t": "operator", "stage": 0, "operator": 4, "name": "Scan", "part": "decode", "cpu_ns": 1, "max_cpu_ns": 1}
+    stacks = [{"t": "stack", "stage": 0, "operator": number, "count": count, "frames": "f"} for number, count in ((4, 1), (5, 1), (4, 0))]
+    records[9:9] = [operator, *stacks]
+    records[-1]["records"] = len(records) - 1
+    found = traces.violations(traces.read(write(tmp_path / "t", records)))
+    assert found == ["a stack of stage 0 is of operator 5", "a stack of stage 0 has no count or no functions"]
 
 
 def test_excess_concurrency_is_counted(tmp_path):

@@ -179,7 +179,7 @@ def test_text_fits_eighty_columns(trace, args):
         ("disks=1.5", "whole number"),
         ("machines=4", "machines: this trace is of one machine"),
         ("workers=2", "workers: this trace is of one machine"),
-        ("workers=2", "can answer cores, disks, disk.rate, disk.NAME.rate, concurrency.KIND, input, input.scale, storage, no"),
+        ("workers=2", "can answer cores, disks, disk.rate, disk.NAME.rate, concurrency.KIND, input, input.scale, decode.time, storage, no"),
         ("executors=2", "Spark"),
         ("no=gpu", "no=cpu, no=disk"),
         ("disk.sdb.rate=x2", "it has sda"),
@@ -305,3 +305,26 @@ def test_causal_check_compares_predicted_and_measured_times(tmp_path):
 def test_causal_check_without_a_slowable_resource_is_refused():
     ran = binary.run("backtest", "--causal", "SELECT 1", "--cores", "1")
     assert ran.code == 1 and "cannot slow any resource" in ran.err
+
+
+def test_slowed_operator_takes_a_multiple_of_its_core_time(tmp_path):
+    query = "SELECT g, count(*) FROM (SELECT value % 7 AS g FROM generate_series(1, 2000000)) GROUP BY g ORDER BY g"
+
+    def run(*options: str) -> tuple[list, traces.Trace]:
+        path = tmp_path / "query.trace"
+        rows = binary.run("sql", query, "--json", "--trace", path, *options).check().json()["rows"]
+        return rows, traces.read(path)
+
+    rows, normal = run()
+    largest = max(normal.of["operator"], key=lambda o: o["cpu_ns"])
+    number = largest["operator"]
+    slowed_rows, slowed = run("--slow-operator", f"{number}=x10")
+    assert slowed_rows == rows and traces.violations(slowed) == []
+    assert f"operator {number} slowed to 10 times its core time" in slowed.header["labels"]
+    (same,) = [o for o in slowed.of["operator"] if o["operator"] == number]
+    assert same["name"] == largest["name"] and same["cpu_ns"] > 4 * largest["cpu_ns"]
+
+
+def test_operator_to_slow_must_exist():
+    ran = binary.run("sql", "SELECT 1", "--slow-operator", "99=x2")
+    assert ran.code == binary.USAGE and "cannot slow operator 99: the plan has no such operator" in ran.err

@@ -2,6 +2,7 @@
 //! Colour and progress are shown on terminals only.
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::DisplayLimits;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pellucid_report::{escaped, write_document};
@@ -73,7 +74,11 @@ impl Console {
         }
         let width = if terminal { self.width() } else { usize::MAX };
         let max_rows = max_rows.unwrap_or(MAX_SCREEN_ROWS);
-        Some(DisplayLimits { max_rows: if max_rows == 0 { usize::MAX } else { max_rows }, width })
+        Some(DisplayLimits {
+            max_rows: if max_rows == 0 { usize::MAX } else { max_rows },
+            width,
+            in_prompt: false,
+        })
     }
 
     /// Writes to standard output, buffered. On a terminal, control characters are escaped, since results
@@ -102,7 +107,10 @@ impl Console {
             return Err(Failure::Failed(closed.to_string()));
         }
         let mut out = BufWriter::new(io::stdout().lock());
-        write(&mut out).and_then(|()| out.flush()).map_err(Failure::stdout)
+        write(&mut out).and_then(|()| out.flush()).map_err(|error| match interrupt::requested() {
+            true => Failure::Interrupted,
+            false => Failure::stdout(error),
+        })
     }
 
     /// Prints a line on standard error, unless `--quiet`. Like all lines there, it may contain foreign text,
@@ -175,12 +183,15 @@ static CHECK_STDOUT: extern "C" fn() = {
     check
 };
 
-/// A writer that escapes control characters. Each call writes whole characters: a [`BufWriter`] does not
+/// A writer that escapes control characters, and stops at an interrupt. Each call writes whole characters: a [`BufWriter`] does not
 /// divide what it is given.
 struct Escaping<W>(W);
 
 impl<W: Write> Write for Escaping<W> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if interrupt::requested() {
+            return Err(io::Error::other("interrupted"));
+        }
         self.0.write_all(escaped(&String::from_utf8_lossy(text)).as_bytes())?;
         Ok(text.len())
     }

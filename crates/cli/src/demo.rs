@@ -158,8 +158,7 @@ fn quoted(text: &str) -> String {
 }
 
 fn document(question: &str, sql: &str, executed: &Executed) -> Result<Value, Failure> {
-    let unprintable = |error| Failure::Failed(format!("cannot print a value of the result: {error}"));
-    let mut document = executed.document().map_err(unprintable)?;
+    let mut document = executed.document()?;
     document["question"] = json!(question);
     document["sql"] = json!(sql);
     Ok(document)

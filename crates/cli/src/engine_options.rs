@@ -54,6 +54,9 @@ pub struct EngineArguments {
     /// Concurrent monotasks on each resource of a kind, for example disk=4
     #[arg(long, value_name = "KIND=N", value_parser = parse_concurrency, help_heading = "Experiments")]
     concurrency: Vec<(String, u32)>,
+    /// Slow an operator of `analyze --json` to a multiple of its core time, for example 5=x2
+    #[arg(long, value_name = "N=xFACTOR", value_parser = parse_slow_operator, help_heading = "Experiments")]
+    slow_operator: Option<(u32, f64)>,
     /// Location of the tables when the measured job starts
     #[arg(long, value_enum, default_value = "storage", help_heading = "Experiments")]
     input: InputFrom,
@@ -71,6 +74,7 @@ impl EngineArguments {
             ("--disk-rate", !self.disk_rates.is_empty()),
             ("--network-rate", self.network_rate.is_some()),
             ("--concurrency", !self.concurrency.is_empty()),
+            ("--slow-operator", self.slow_operator.is_some()),
             ("--input", self.input != InputFrom::Storage),
         ];
         given.into_iter().find_map(|(name, given)| given.then_some(name))
@@ -97,12 +101,15 @@ impl EngineArguments {
             disk_rates: self.disk_rates.clone(),
             network_rate: self.network_rate,
             concurrency: self.concurrency.clone(),
+            slow_operator: self.slow_operator,
             spill_dirs: self.spill_dirs.clone(),
             input: match self.input {
                 InputFrom::Storage => Input::Storage,
                 InputFrom::Memory => Input::Memory,
                 InputFrom::MemoryDecoded => Input::MemoryDecoded,
             },
+            stacks: false,
+            stdin_taken: false,
         })
     }
 }
@@ -124,9 +131,25 @@ fn parse_concurrency(text: &str) -> Result<(String, u32), String> {
     }
 }
 
+fn parse_slow_operator(text: &str) -> Result<(u32, f64), String> {
+    let parsed = text.split_once("=x").and_then(|(number, factor)| {
+        let factor = factor.parse::<f64>().ok().filter(|factor| factor.is_finite() && *factor >= 1.0)?;
+        Some((number.parse().ok()?, factor))
+    });
+    parsed.ok_or_else(|| "expected N=xFACTOR with a factor of at least 1, for example 5=x2".to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slow_operator_requires_a_number_and_a_factor_of_1_or_more() {
+        assert_eq!(parse_slow_operator("5=x2.5"), Ok((5, 2.5)));
+        for text in ["5", "5=2", "x2", "-1=x2", "5=x0.5", "5=xinf", "5=xNaN"] {
+            assert!(parse_slow_operator(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn disk_rate_accepts_a_path_with_an_equals_sign() {

@@ -1,10 +1,10 @@
-//! Runs one statement to completion, with progress, Ctrl-C handling and the summary line.
-//! `sql`, `demo` and `backtest --causal` use it.
+//! Runs one statement to completion, with progress and Ctrl-C handling, and prints its result and the summary line.
+//! `sql`, the prompt, `demo` and `backtest --causal` use it.
 
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output;
+use crate::output::{self, DisplayLimits, Format};
 use pellucid_engine::{Engine, EngineError, Progress, QueryResult, Statement};
 use pellucid_model::JobAnalysis;
 use pellucid_model::units::size_in_full;
@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Columns of the statement's text in the summary of a statement without a result.
+const STATEMENT_COLUMNS: usize = 72;
 
 /// Interval between updates of the progress bar.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -31,7 +34,7 @@ pub struct Executed {
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         match error {
-            EngineError::Usage(message) => Failure::Usage(message),
+            EngineError::Syntax(message) | EngineError::Usage(message) => Failure::Usage(message),
             EngineError::Failed(message) => Failure::Failed(message),
             EngineError::Cancelled => Failure::Interrupted,
         }
@@ -64,6 +67,11 @@ pub fn execute(
     Ok(Executed { result, job, warnings, trace_path: trace.map(Path::to_path_buf) })
 }
 
+/// Joins the lines of a statement.
+pub fn one_line(statement: &str) -> String {
+    statement.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn describe(progress: &Progress) -> String {
     format!(
         "{} of {} multitasks · {} read, {} cached",
@@ -86,9 +94,48 @@ impl Executed {
         self.job.as_ref().map(|job| pellucid_report::summary_line(job, rows))
     }
 
+    /// Prints the result of a statement and its summary; with `--json`, returns the document instead.
+    pub fn show(
+        &self,
+        statement: &str,
+        format: Format,
+        limits: Option<DisplayLimits>,
+        console: &Console,
+    ) -> Result<Option<Value>, Failure> {
+        let document = if console.json {
+            Some(self.document()?)
+        } else {
+            let result = &self.result;
+            // A statement without a result (CREATE VIEW) prints nothing on standard output.
+            if result.schema.fields().is_empty() {
+                let statement = pellucid_report::fit(&one_line(statement), STATEMENT_COLUMNS);
+                console.note(&format!("done: {statement}"));
+                return Ok(None);
+            }
+            console
+                .print(|out| output::write_result(out, format, &result.schema, &result.batches, limits))?;
+            None
+        };
+        self.print_summary(self.rows(), console);
+        Ok(document)
+    }
+
+    /// Prints the summary line and the warnings.
+    pub fn print_summary(&self, rows: Option<u64>, console: &Console) {
+        if let Some(summary) = self.summary(rows) {
+            console.note(&summary);
+        }
+        for warning in &self.warnings {
+            console.warn(warning);
+        }
+    }
+
     /// Returns the `pellucid.result/1` document without its `format` key.
-    pub fn document(&self) -> io::Result<Value> {
-        let mut document = output::result_document(&self.result.schema, &self.result.batches)?;
+    pub fn document(&self) -> Result<Value, Failure> {
+        let document = output::result_document(&self.result.schema, &self.result.batches);
+        let mut document = document.map_err(|error: io::Error| {
+            Failure::Failed(format!("cannot print a value of the result: {error}; cast it to text"))
+        })?;
         document["job"] = json!(self.job.as_ref().map(pellucid_report::job_json));
         document["trace"] = json!(self.trace_path);
         Ok(document)

@@ -4,11 +4,10 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::{inputs, output};
 use pellucid_report::Salt;
-use pellucid_trace::whole::WholeFolder;
 use serde_json::json;
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Arguments of `export`.
 #[derive(Debug, clap::Args)]
@@ -18,6 +17,8 @@ perfetto  a file for https://ui.perfetto.dev or a local Perfetto, with one
 parquet   a folder with one file per kind of record (docs/exports.md)
 otlp      a file of OpenTelemetry spans (OTLP/JSON): jobs, stages,
           multitasks, monotasks
+folded    a file of call stacks for flame graphs, of a trace recorded
+          with `sql --stacks`
 
 Example:
   pellucid export count.trace --to parquet -o count
@@ -43,6 +44,7 @@ enum Format {
     Perfetto,
     Parquet,
     Otlp,
+    Folded,
 }
 
 /// Runs the command.
@@ -55,7 +57,14 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     match arguments.to {
         Format::Perfetto => output::write_whole(path, |out| pellucid_report::perfetto(&trace, out))?,
         Format::Otlp => output::write_whole(path, |out| pellucid_report::otlp(&trace, out))?,
-        Format::Parquet => folder(path, |partial| {
+        Format::Folded if trace.stacks.is_empty() => {
+            return Err(Failure::Failed(format!(
+                "cannot export the stacks of {}: it has none; record them with `pellucid sql --stacks --trace FILE`",
+                arguments.input.display()
+            )));
+        }
+        Format::Folded => output::write_whole(path, |out| pellucid_report::folded(&trace, out))?,
+        Format::Parquet => output::write_whole_folder(path, |partial| {
             pellucid_report::parquet(&trace, |name| File::create(partial.join(name)).map(BufWriter::new))
         })?,
     }
@@ -65,30 +74,4 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     }
     console.note(&format!("wrote {}", path.display()));
     Ok(())
-}
-
-/// Writes a folder that appears when it is complete.
-fn folder(path: &Path, fill: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::file("write", path.display(), &error);
-    let occupied = match std::fs::read_dir(path) {
-        Ok(mut entries) => entries.next().is_some(),
-        Err(_) => path.exists(),
-    };
-    if occupied {
-        return Err(Failure::Usage(format!(
-            "cannot write to {}: it already exists; name a folder that does not exist or is empty",
-            path.display()
-        )));
-    }
-    if path.file_name().is_none() {
-        return Err(Failure::Usage(format!(
-            "cannot write to {}: it does not name a folder; pass one, such as `-o trace-tables`",
-            path.display()
-        )));
-    }
-    let written = WholeFolder::create(path).and_then(|folder| {
-        fill(folder.path())?;
-        folder.publish()
-    });
-    written.map_err(failed)
 }

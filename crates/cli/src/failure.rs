@@ -3,6 +3,7 @@
 //! Every command returns `Result<(), Failure>`. Only `main` prints and exits, so that
 //! destructors run first and temporary files are removed.
 
+use pellucid_layout::LayoutError;
 use pellucid_trace::TraceError;
 use std::fmt::Display;
 use std::io;
@@ -68,6 +69,15 @@ impl From<TraceError> for Failure {
         match error {
             TraceError::Occupied { .. } => Failure::Usage(error.to_string()),
             other => Failure::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<LayoutError> for Failure {
+    fn from(error: LayoutError) -> Self {
+        match error {
+            LayoutError::Cancelled => Failure::Interrupted,
+            error => Failure::Failed(error.to_string()),
         }
     }
 }

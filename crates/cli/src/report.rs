@@ -19,13 +19,13 @@ Example:
 pub struct Arguments {
     /// A trace written by `pellucid sql --trace`, or a Spark event log
     #[arg(value_name = "INPUT")]
-    input: PathBuf,
+    pub input: PathBuf,
     /// The HTML file to write
     #[arg(short, long, value_name = "FILE.html")]
-    output: PathBuf,
+    pub output: PathBuf,
     /// Replace SQL text, paths, host names and errors with hashes, for sharing
     #[arg(long)]
-    redact: bool,
+    pub redact: bool,
 }
 
 /// Runs the command.

@@ -5,10 +5,11 @@ use crate::engine_options::EngineArguments;
 use crate::execute::{Executed, execute};
 use crate::failure::Failure;
 use crate::output::{self, Format};
-use crate::{inputs, script, spark};
+use crate::{inputs, prompt, script, spark};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
-use pellucid_engine::{Engine, Statement};
+use clap::{Args, FromArgMatches};
+use pellucid_engine::{Engine, EngineError, EngineOptions, Statement};
 use pellucid_trace::Recorder;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -16,14 +17,11 @@ use std::fs;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-/// Columns of the statement's text in the summary of a statement without a result.
-const STATEMENT_COLUMNS: usize = 72;
-
 /// Arguments of `sql`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A file, glob pattern or folder can be used as a table: FROM 'data/*.parquet'. The extension \
-determines the format: .parquet, .csv, .tsv, .txt (CSV), .json, .jsonl or .ndjson (JSON lines), \
+A file, glob pattern, folder or URL can be used as a table: FROM 'data/*.parquet'. '/dev/stdin' or '-' is \
+standard input. The extension determines the format: .parquet, .csv, .tsv, .txt (CSV), .json, .jsonl or .ndjson (JSON lines), \
 .arrow or .feather (Arrow IPC). Separate statements with `;`. FROM t is short for SELECT * FROM t.
 
 Sizes use the units B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024). Rates are \
@@ -40,7 +38,7 @@ Example:
   pellucid sql -f report.sql --table sales='sales/*.parquet' -o report.csv
   pellucid sql --on spark='local[4]' -f report.sql --trace report.log")]
 pub struct Arguments {
-    /// Statements to run [default: read from standard input]
+    /// Statements to run [default: a prompt on a terminal, otherwise read from standard input]
     #[arg(value_name = "QUERY")]
     query: Option<String>,
     /// Read the statements from a file (`-` for standard input)
@@ -64,6 +62,9 @@ pub struct Arguments {
     /// Write the last statement's trace to FILE, for `pellucid analyze`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Sample the call stacks of compute threads into the trace, 99 times per second of core time
+    #[arg(long, requires = "trace", conflicts_with = "on")]
+    stacks: bool,
     /// Run on Apache Spark; requires PySpark, and uses Pellucid's plugin if its jar is found
     #[arg(long, value_name = "spark[=MASTER]", help_heading = "Spark")]
     on: Option<String>,
@@ -72,6 +73,15 @@ pub struct Arguments {
     conf: Vec<(String, String)>,
     #[command(flatten)]
     engine: EngineArguments,
+}
+
+impl Default for Arguments {
+    /// Returns the arguments of `sql` alone.
+    fn default() -> Self {
+        let command = Self::augment_args(clap::Command::new("sql"));
+        let parsed = Self::from_arg_matches(&command.get_matches_from(["sql"]));
+        parsed.unwrap_or_else(|error| error.exit())
+    }
 }
 
 /// Parses `NAME=PATH`.
@@ -108,6 +118,9 @@ fn check_outputs(arguments: &Arguments) -> Result<(), Failure> {
 /// Runs the command.
 pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     check_names(&arguments.tables)?;
+    if arguments.query.is_none() && arguments.file.is_none() && io::stdin().is_terminal() {
+        return open_prompt(arguments, console);
+    }
     if let Some(on) = &arguments.on {
         return on_spark(arguments, on, console);
     }
@@ -125,10 +138,15 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     if target.is_some() {
         check_query(&last)?;
     }
-    let engine = Engine::new(arguments.engine.options()?)?;
+    let stdin_taken = reads_stdin(arguments);
+    let stacks = arguments.stacks;
+    let engine = Engine::new(EngineOptions { stdin_taken, stacks, ..arguments.engine.options()? })?;
     for (name, path) in &arguments.tables {
         engine.register_table(name, path)?;
     }
+    let show = |executed: &Executed, sql: &str| {
+        executed.show(sql, arguments.format, console.display_limits(arguments.max_rows), console)
+    };
     let mut documents = Vec::new();
     // A closed pipe must not stop later statements.
     let mut stdout_closed = false;
@@ -137,7 +155,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
         let place = (number, statement.line());
         let executed = execute(&engine, statement, None, console)
             .map_err(|failure| script::located(failure, place, count))?;
-        match report(&executed, &sql, arguments, console) {
+        match show(&executed, &sql) {
             Err(Failure::BrokenPipe) => stdout_closed = true,
             printed => documents.extend(printed?),
         }
@@ -151,16 +169,48 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     };
     let mut executed =
         execute(&engine, last, trace, console).map_err(|failure| script::located(failure, place, count))?;
+    if let Some(why) = engine.no_stacks() {
+        console.note(&format!("no stacks: {why}"));
+    }
     let trace_failure = executed.result.trace_failure.take();
     let printed = match &target {
         Some(target) => report_written(&executed, copied_rows(&executed), target, console),
-        None => report(&executed, &sql, arguments, console),
+        None => show(&executed, &sql),
     };
     let printed = printed.and_then(|document| {
         documents.extend(document);
         if stdout_closed { Err(Failure::BrokenPipe) } else { print_documents(documents, console) }
     });
     trace_failure.map_or(printed, |message| Err(Failure::Failed(message)))
+}
+
+/// Opens the prompt, unless an option or a redirected stream has no use there.
+fn open_prompt(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
+    let options = [
+        ("--json", console.json),
+        ("--on", arguments.on.is_some()),
+        ("-o", arguments.output.is_some()),
+        ("--trace", arguments.trace.is_some()),
+        ("--param", !arguments.parameters.is_empty()),
+    ];
+    let redirected = !io::stdout().is_terminal() || !io::stderr().is_terminal();
+    let why = match options.iter().find(|(_, given)| *given) {
+        Some((option, _)) => format!("the prompt does not take {option}"),
+        None if redirected => "the prompt needs a terminal for its output".to_string(),
+        None => {
+            let options = prompt::Options {
+                engine: EngineOptions { stdin_taken: true, ..arguments.engine.options()? },
+                tables: arguments.tables.clone(),
+                format: arguments.format,
+                max_rows: arguments.max_rows,
+            };
+            return prompt::run(options, console);
+        }
+    };
+    Err(Failure::Usage(format!(
+        "cannot open a prompt: {why}; pass a query (pellucid sql \"SELECT 1\") or a file (-f FILE), or pipe \
+         statements to standard input"
+    )))
 }
 
 /// Runs the command on Spark: all statements in one session, whose event log is the trace.
@@ -181,7 +231,6 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
         )));
     }
     let text = statements_text(arguments)?;
-    // Text that the engine cannot parse may be valid Spark SQL; treat it as one statement.
     let parsed = Statement::parse_all(&text);
     let ours = parsed.is_ok();
     let statements = match parsed {
@@ -190,9 +239,11 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
             if target.is_some() {
                 check_query(last)?;
             }
-            parsed.iter().map(|statement| statement.sql().to_string()).collect()
+            parsed.iter().map(|statement| (statement.sql().to_string(), statement.line())).collect()
         }
-        Err(_) => vec![text],
+        // Text that the grammar does not have may be valid Spark SQL; treat it as one statement.
+        Err(EngineError::Syntax(_)) => vec![(text, 1)],
+        Err(refused) => return Err(refused.into()),
     };
     let (conf, tables) = (&arguments.conf, &arguments.tables);
     let request = spark::Request { master, conf, tables, statements: &statements, ours };
@@ -211,7 +262,7 @@ fn on_spark(arguments: &Arguments, on: &str, console: &Console) -> Result<(), Fa
 /// Prints the results and writes the last one to `target`, if given. With `--json`, prints a document
 /// only if all statements succeeded.
 fn print_results(
-    executed: Vec<(Executed, &String)>,
+    executed: Vec<(Executed, &(String, u64))>,
     target: Option<Target>,
     all_succeeded: bool,
     arguments: &Arguments,
@@ -219,9 +270,12 @@ fn print_results(
 ) -> Result<(), Failure> {
     let mut documents = Vec::new();
     let mut remaining = executed.into_iter().peekable();
-    while let Some((executed, statement)) = remaining.next() {
+    while let Some((executed, (statement, _))) = remaining.next() {
         documents.extend(match target.as_ref().filter(|_| remaining.peek().is_none()) {
-            None => report(&executed, statement, arguments, console)?,
+            None => {
+                let limits = console.display_limits(arguments.max_rows);
+                executed.show(statement, arguments.format, limits, console)?
+            }
             Some(target) => {
                 let result = &executed.result;
                 if result.schema.fields().is_empty() {
@@ -254,6 +308,11 @@ fn check_query(last: &Statement) -> Result<(), Failure> {
     )))
 }
 
+/// Returns true if the statements are read from standard input.
+fn reads_stdin(arguments: &Arguments) -> bool {
+    arguments.query.is_none() && arguments.file.as_deref().is_none_or(|path| path == Path::new("-"))
+}
+
 /// Reads the statements from the command line, a file, or standard input.
 fn statements_text(arguments: &Arguments) -> Result<String, Failure> {
     match (&arguments.query, &arguments.file) {
@@ -261,49 +320,11 @@ fn statements_text(arguments: &Arguments) -> Result<String, Failure> {
         (None, Some(path)) if path != Path::new("-") => {
             return fs::read_to_string(path).map_err(|e| Failure::file("read", path.display(), &e));
         }
-        (None, None) if io::stdin().is_terminal() => {
-            return Err(Failure::Usage(
-                "no query given: this version has no interactive prompt; pass a query \
-                 (pellucid sql \"SELECT 1\") or a file (-f FILE), or pipe statements to standard input"
-                    .to_string(),
-            ));
-        }
         _ => {}
     }
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).map_err(|e| Failure::file("read", "standard input", &e))?;
     Ok(text)
-}
-
-/// Joins the lines of a statement.
-fn one_line(statement: &str) -> String {
-    statement.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Prints a result and its summary; with `--json`, returns the document instead.
-fn report(
-    executed: &Executed,
-    statement: &str,
-    arguments: &Arguments,
-    console: &Console,
-) -> Result<Option<Value>, Failure> {
-    let document = if console.json {
-        Some(executed.document().map_err(unprintable)?)
-    } else {
-        let result = &executed.result;
-        // A statement without a result (CREATE VIEW) prints nothing on standard output.
-        if result.schema.fields().is_empty() {
-            console.note(&format!("done: {}", pellucid_report::fit(&one_line(statement), STATEMENT_COLUMNS)));
-            return Ok(None);
-        }
-        console.print(|out| {
-            let limits = console.display_limits(arguments.max_rows);
-            output::write_result(out, arguments.format, &result.schema, &result.batches, limits)
-        })?;
-        None
-    };
-    print_summary(executed, executed.rows(), console);
-    Ok(document)
 }
 
 /// Returns the number of rows that `COPY` wrote, which is the only value of its result.
@@ -323,30 +344,17 @@ fn report_written(
     target: &Target,
     console: &Console,
 ) -> Result<Option<Value>, Failure> {
-    print_summary(executed, rows, console);
+    executed.print_summary(rows, console);
     console.note(&format!("written to {}", target.path));
     if !console.json {
         return Ok(None);
     }
-    let mut document = executed.document().map_err(unprintable)?;
+    let mut document = executed.document()?;
     document["rows"] = json!([]);
     document["row_count"] = json!(rows);
     document["columns"] = json!([]);
     document["output"] = json!(target.path);
     Ok(Some(document))
-}
-
-fn print_summary(executed: &Executed, rows: Option<u64>, console: &Console) {
-    if let Some(summary) = executed.summary(rows) {
-        console.note(&summary);
-    }
-    for warning in &executed.warnings {
-        console.warn(warning);
-    }
-}
-
-fn unprintable(error: io::Error) -> Failure {
-    Failure::Failed(format!("cannot print a value of the result: {error}; cast it to text"))
 }
 
 /// Prints the document of a single statement, or one document that contains those of several.

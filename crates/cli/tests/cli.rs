@@ -200,6 +200,8 @@ fn usage_errors_exit_with_2_and_failures_with_1() {
         (&["sql", ""][..], 2, "no statement to run"),
         (&["sql", "SELECT 1", "--memory", "4G"], 2, "unknown unit `G`"),
         (&["sql", "SELECT 1", "--disk-rate", "/=5MB"], 2, "50MB/s"),
+        (&["sql", "SELECT 1", "--slow-operator", "5=2"], 2, "for example 5=x2"),
+        (&["sql", "SELECT 1", "--slow-operator", "99=x2"], 2, "cannot slow operator 99: the plan"),
         (&["sql", "SELECT 1", "--on", "flink"], 2, "expected spark or spark=MASTER"),
         (&["sql", "SELECT 1", "--on", "spark", "--cores", "2"], 2, "cannot use --cores with --on spark"),
         (&["sql", "SELECT 1", "--conf", "spark.a=b"], 2, "--on"),
@@ -227,8 +229,20 @@ fn usage_errors_exit_with_2_and_failures_with_1() {
 #[test]
 fn every_command_has_help_with_an_example() {
     for command in [
-        "sql", "analyze", "whatif", "backtest", "compare", "report", "export", "iterate", "storage", "spark",
-        "generate", "demo",
+        "sql",
+        "analyze",
+        "whatif",
+        "backtest",
+        "compare",
+        "report",
+        "export",
+        "iterate",
+        "storage",
+        "spark",
+        "generate",
+        "demo",
+        "completions",
+        "man",
     ] {
         let output = run(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0));

@@ -6,11 +6,14 @@ use datafusion::common::DataFusionError;
 use pellucid_runtime::{Error, JobError};
 use pellucid_trace::TraceError;
 
-use crate::types::names::name;
+use crate::types::names::{in_text, name};
+use crate::types::rules::analyzer_rules;
 
-/// The reason a query failed. The command line exits with 2, 1 and 130 respectively.
+/// The reason a query failed. The command line exits with 2, 2, 1 and 130 respectively.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineError {
+    /// The grammar does not have the text. Another system may know it.
+    Syntax(String),
     /// The query or an option is invalid and cannot succeed unchanged.
     Usage(String),
     /// The query was valid but failed while it ran.
@@ -22,7 +25,7 @@ pub enum EngineError {
 impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(message) | Self::Failed(message) => f.write_str(message),
+            Self::Syntax(message) | Self::Usage(message) | Self::Failed(message) => f.write_str(message),
             Self::Cancelled => f.write_str("interrupted"),
         }
     }
@@ -87,8 +90,8 @@ fn is_cancelled(error: &DataFusionError) -> bool {
 /// remedy if one is known.
 fn message(error: &DataFusionError) -> String {
     match error {
-        // The name of the optimizer rule does not help to find the wrong expression.
-        DataFusionError::Context(context, inner) if context.starts_with("Optimizer rule ") => message(inner),
+        // The name of a rule does not help to find the wrong expression.
+        DataFusionError::Context(context, inner) if is_of_rule(context) => message(inner),
         DataFusionError::Context(context, inner) => format!("{context}: {}", message(inner)),
         DataFusionError::Diagnostic(_, inner) => message(inner),
         DataFusionError::Shared(inner) => message(inner),
@@ -112,9 +115,14 @@ fn message(error: &DataFusionError) -> String {
         DataFusionError::Plan(text)
         | DataFusionError::Execution(text)
         | DataFusionError::NotImplemented(text)
-        | DataFusionError::Configuration(text) => crate::type_names::in_text(&rewrite(text)),
+        | DataFusionError::Configuration(text) => in_text(&rewrite(text)),
         other => other.strip_backtrace(),
     }
+}
+
+/// Returns true for a context that only names a rule of the optimizer or the analyzer.
+fn is_of_rule(context: &str) -> bool {
+    context.starts_with("Optimizer rule ") || analyzer_rules().iter().any(|rule| rule.name() == context)
 }
 
 /// Replaces messages that only make sense to developers of DataFusion, and adds a remedy.
@@ -182,6 +190,11 @@ fn store_message(error: &object_store::Error) -> String {
         PermissionDenied { path, source } if path.starts_with('/') => {
             format!("{path}: permission denied; check the file's mode ({source})")
         }
+        PermissionDenied { path, source } | Unauthenticated { path, source } if path.starts_with("http") => {
+            format!(
+                "{path}: the server refuses the file ({source}); check the URL, or download it and read the file"
+            )
+        }
         PermissionDenied { path, source } => format!(
             "{path}: permission denied; check {} and that these may read and write there ({source})",
             credentials(path)
@@ -241,6 +254,8 @@ mod tests {
         assert!(rewrite(map).starts_with("cannot write a MAP with keys of type Int64 as JSON"));
         let error = DataFusionError::Execution("no".to_string()).context("Optimizer rule 'x' failed");
         assert_eq!(EngineError::from(error), EngineError::Failed("no".to_string()));
+        let error = DataFusionError::Plan("no".to_string()).context("types_before_coercion");
+        assert_eq!(EngineError::from(error), EngineError::Usage("no".to_string()));
     }
 
     #[test]

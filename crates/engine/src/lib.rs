@@ -20,6 +20,7 @@
 //! Only this crate names DataFusion. Its own threads are two that plan, one for each query, and one
 //! that parses, or drops a statement that nests deep.
 
+mod calendar;
 mod error;
 mod execute;
 mod functions;
@@ -34,7 +35,6 @@ mod sql;
 mod statements;
 mod stores;
 mod tables;
-mod type_names;
 mod types;
 
 use std::path::PathBuf;
@@ -46,6 +46,8 @@ use pellucid_trace::Trace;
 
 pub use error::EngineError;
 pub use pellucid_runtime::{IoMode, Progress};
+pub use plan::explain::measured_plan;
+pub use plan::scans::PlannedScan;
 pub use query::{CancelHandle, Query};
 pub use sql::statements::Statement;
 
@@ -82,11 +84,17 @@ pub struct EngineOptions {
     pub network_rate: Option<u64>,
     /// Fixed numbers of concurrent monotasks, by kind of resource.
     pub concurrency: Vec<(String, u32)>,
+    /// The number of an operator, and a factor of 1 or more on its core time, to test what-ifs: its core is kept busy.
+    pub slow_operator: Option<(u32, f64)>,
     /// Directories for spilled exchanges. Spilling is not built yet: [`Engine::new`] accepts only an
     /// empty list.
     pub spill_dirs: Vec<PathBuf>,
     /// Location of tables when the measured job starts.
     pub input: Input,
+    /// Samples the call stacks of compute threads; see [`Engine::no_stacks`].
+    pub stacks: bool,
+    /// True if the statements are read from standard input, which then cannot be a table.
+    pub stdin_taken: bool,
 }
 
 impl Default for EngineOptions {
@@ -100,8 +108,11 @@ impl Default for EngineOptions {
             disk_rates: Vec::new(),
             network_rate: None,
             concurrency: Vec::new(),
+            slow_operator: None,
             spill_dirs: Vec::new(),
             input: Input::default(),
+            stacks: false,
+            stdin_taken: false,
         }
     }
 }
@@ -139,6 +150,31 @@ impl Engine {
     /// Returns an error if no file matches or the files cannot be read as one table.
     pub fn register_table(&self, name: &str, path: &str) -> Result<(), EngineError> {
         self.0.register_table(name, path)
+    }
+
+    /// Returns the names of all functions, in alphabetical order.
+    pub fn functions(&self) -> Vec<String> {
+        logical::candidates::function_names(&self.0.context.state())
+    }
+
+    /// Plans a query and returns its scans of Parquet files, without running it.
+    ///
+    /// # Errors
+    /// Returns an error if the statement is not a query, is invalid, or its files cannot be read.
+    pub fn scans(&self, statement: &Statement) -> Result<Vec<PlannedScan>, EngineError> {
+        if !statement.is_query() {
+            let keyword = statement.keyword();
+            return Err(EngineError::Usage(format!(
+                "cannot advise on {keyword}: it is not a query; take the trace of a query"
+            )));
+        }
+        query::scans(&self.0, statement)
+    }
+
+    /// Returns the reason why call stacks are not sampled although [`EngineOptions::stacks`] asks for it; known after a
+    /// query.
+    pub fn no_stacks(&self) -> Option<String> {
+        self.0.runtime.no_stacks()
     }
 
     /// Starts one statement. If `trace` is given, the trace is also written to that file while the

@@ -22,14 +22,13 @@ use pellucid_runtime::{Job, Progress};
 use pellucid_trace::{Recorder, RecorderOptions, StageIx, Trace, TraceError};
 
 use crate::error::panic_message;
-use crate::execute::exchange::{Exchange, Ledger};
 use crate::execute::output::Outputs;
-use crate::execute::stage::Builder;
-use crate::execute::{Execution, ExecutionParams, JobLedger, OpenFn};
+use crate::execute::{Execution, ExecutionParams, OpenFn};
 use crate::logical;
 use crate::logical::labels::Labels;
 use crate::plan::cut::{self, Node, StagePlan};
-use crate::plan::explain;
+use crate::plan::explain::{self, Description};
+use crate::plan::scans::{self, PlannedScan};
 use crate::queries::pivot::values::Values;
 use crate::scan::Source;
 use crate::scan::footer::footer;
@@ -40,7 +39,8 @@ use crate::sql::statements::Statement;
 use crate::statements::{self, Begun};
 use crate::stores::{JobIo, JobStores, in_store, with_planning_job};
 use crate::tables::input;
-use crate::tables::paths;
+use crate::tables::{paths, streams};
+use crate::types::places;
 use crate::{EngineError, Input, QueryResult, tables};
 
 /// Time that a cancelled query waits for the end of its trace. Most work stops within 100 ms, except
@@ -221,7 +221,10 @@ struct Running {
 
 impl Running {
     fn run(&self, statement: &Statement, recorder: &Recorder) -> Result<QueryResult, EngineError> {
-        let outcome = self.steps(statement).map_err(|error| logical::name_value(statement, error));
+        let outcome = self.steps(statement).map_err(|error| {
+            let error = streams::named(&self.session.context.state(), error);
+            places::mark(statement, error)
+        });
         if let Err(error) = &outcome {
             self.session.statements.fail();
             // A no-op if the job itself has failed.
@@ -268,7 +271,7 @@ impl Running {
         };
         let values = Arc::default();
         let planned = loop {
-            let planning = with_planning_job(Arc::clone(&self.io), self.plan(&statement, &values));
+            let planning = with_planning_job(Arc::clone(&self.io), plan(&self.session, &statement, &values));
             match self.session.tokio.block_on(planning) {
                 Ok(planned) => break planned,
                 Err(error) => self.find_values(&values, error)?,
@@ -278,19 +281,17 @@ impl Running {
             return Err(EngineError::Cancelled);
         }
         let schema = planned.plan.schema();
-        let stages = cut::cut(&planned.plan)?;
         let context = self.context(&planned.state);
+        let execution = self.execution(cut::cut(&planned.plan)?, planned.metadata, context, None);
         let described = match planned.kind {
-            StatementKind::Explain | StatementKind::ExplainAnalyze => {
-                Some(self.describe(&stages, &planned.metadata, &context)?)
-            }
+            StatementKind::Explain | StatementKind::ExplainAnalyze => Some(execution.describe()?),
             StatementKind::Query => None,
         };
         if matches!(planned.kind, StatementKind::Explain) {
             self.job.succeed();
             return Ok((schema, Vec::new(), described.map(|stages| Explained { stages, ran: Vec::new() })));
         }
-        let (batches, ran) = self.execute(stages, planned.metadata, context)?;
+        let (batches, ran) = self.execute(execution)?;
         if let Some(finish) = finish {
             let (schema, batches) =
                 self.session.tokio.block_on(finish.apply(&self.session, (schema, batches)))?;
@@ -343,6 +344,7 @@ impl Running {
             outputs: Arc::clone(&self.outputs),
             open: self.open(),
             min_partitions: self.min_partitions(),
+            slow_operator: self.session.options.slow_operator,
             ended,
         })
     }
@@ -350,11 +352,8 @@ impl Running {
     /// Runs the stages. Returns the rows, and each stage's index in the trace.
     fn execute(
         &self,
-        stages: StagePlan,
-        metadata: Metadata,
-        context: Arc<TaskContext>,
+        execution: Arc<Execution>,
     ) -> Result<(Vec<RecordBatch>, Vec<Option<StageIx>>), EngineError> {
-        let execution = self.execution(stages, metadata, context, None);
         if let Err(error) = execution.start() {
             self.job.fail(Box::new(error));
         }
@@ -371,45 +370,6 @@ impl Running {
     fn min_partitions(&self) -> usize {
         let options = &self.session.options;
         options.partitions.unwrap_or(options.cores * 4).max(4)
-    }
-
-    async fn plan(
-        &self,
-        statement: &Statement,
-        values: &Arc<Values>,
-    ) -> Result<PlannedStatement, EngineError> {
-        let context = &self.session.context;
-        let state = context.state();
-        let (logical, labels) = logical::plan(&state, statement, values).await?;
-        let (logical, kind) = match logical {
-            LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), StatementKind::Explain),
-            LogicalPlan::Analyze(a) => ((*a.input).clone(), StatementKind::ExplainAnalyze),
-            LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
-                let frame = context.execute_logical_plan(logical).await?;
-                (frame.into_parts().1, StatementKind::Query)
-            }
-            LogicalPlan::Copy(mut copy) => {
-                let place = std::mem::take(&mut copy.output_url);
-                copy.output_url = paths::target(&place)?;
-                if !copy.partition_by.is_empty() || paths::is_folder(&copy.output_url)? {
-                    tables::check_empty(&state, &place, &copy.output_url).await?;
-                }
-                (LogicalPlan::Copy(copy), StatementKind::Query)
-            }
-            query => (query, StatementKind::Query),
-        };
-        let logical = match self.session.options.input {
-            Input::MemoryDecoded => self.session.decoded.replace_tables(logical)?,
-            Input::Storage | Input::Memory => logical,
-        };
-        // The statement itself may have changed settings.
-        let state = context.state();
-        let plan = match state.create_physical_plan(&logical).await {
-            Ok(plan) => plan,
-            Err(error) => return Err(logical::explain_physical(&state, statement, values, error).await),
-        };
-        let metadata = metadata(&state, &plan).await?;
-        Ok(PlannedStatement { state, plan, kind, metadata, labels })
     }
 
     /// Creates the context of the job's operators, with the job's own stores.
@@ -445,35 +405,60 @@ impl Running {
             })
         })
     }
+}
 
-    /// Describes every stage, with its multitasks as they are before filters of build sides apply.
-    fn describe(
-        &self,
-        plan: &StagePlan,
-        metadata: &Metadata,
-        context: &Arc<TaskContext>,
-    ) -> Result<Vec<String>, EngineError> {
-        let ledger: Arc<dyn Ledger> = Arc::new(JobLedger::new(self.job.clone(), context));
-        let planned: Vec<Mutex<Option<Arc<Exchange>>>> =
-            plan.stages.iter().map(|_| Mutex::default()).collect();
-        let open = self.open();
-        let builder = Builder {
-            plan,
-            metadata,
-            io: &self.io,
-            ledger: &ledger,
-            exchanges: &|stage| planned[stage].lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            open: &open,
-            min_partitions: self.min_partitions(),
-        };
-        let describe = |index: usize| {
-            let ready = builder.ready(index)?;
-            *planned[index].lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(Arc::clone(&ready.exchange));
-            Ok(explain::stage(plan, index, &ready))
-        };
-        (0..plan.stages.len()).map(describe).collect::<Result<_, DataFusionError>>().map_err(Into::into)
-    }
+/// Plans a statement.
+async fn plan(
+    session: &Session,
+    statement: &Statement,
+    values: &Arc<Values>,
+) -> Result<PlannedStatement, EngineError> {
+    let context = &session.context;
+    let state = context.state();
+    let (logical, labels) = logical::plan(&state, statement, values).await?;
+    let (logical, kind) = match logical {
+        LogicalPlan::Explain(e) if !e.verbose => ((*e.plan).clone(), StatementKind::Explain),
+        LogicalPlan::Analyze(a) => ((*a.input).clone(), StatementKind::ExplainAnalyze),
+        LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
+            let frame = context.execute_logical_plan(logical).await?;
+            (frame.into_parts().1, StatementKind::Query)
+        }
+        LogicalPlan::Copy(mut copy) => {
+            let place = std::mem::take(&mut copy.output_url);
+            copy.output_url = paths::target(&place)?;
+            if !copy.partition_by.is_empty() || paths::is_folder(&copy.output_url)? {
+                tables::check_empty(&state, &place, &copy.output_url).await?;
+            }
+            (LogicalPlan::Copy(copy), StatementKind::Query)
+        }
+        query => (query, StatementKind::Query),
+    };
+    let logical = match session.options.input {
+        Input::MemoryDecoded => session.decoded.replace_tables(logical)?,
+        Input::Storage | Input::Memory => logical,
+    };
+    // The statement itself may have changed settings.
+    let state = context.state();
+    let plan = match state.create_physical_plan(&logical).await {
+        Ok(plan) => plan,
+        Err(error) => return Err(logical::explain_physical(&state, statement, values, error).await),
+    };
+    let metadata = metadata(&state, &plan).await?;
+    Ok(PlannedStatement { state, plan, kind, metadata, labels })
+}
+
+/// Returns the Parquet scans of a query, as it would be executed.
+///
+/// # Errors
+/// Returns an error if the query is invalid or its files cannot be read.
+pub(crate) fn scans(session: &Session, statement: &Statement) -> Result<Vec<PlannedScan>, EngineError> {
+    with_large_stack(|| {
+        let planned = session.tokio.block_on(async {
+            let statement = statements::expanded(session, statement).await?;
+            plan(session, &statement, &Arc::default()).await
+        })?;
+        Ok(scans::of(&cut::cut(&planned.plan)?))
+    })
 }
 
 /// Renames the columns of a result to those to show.
@@ -502,7 +487,7 @@ type Steps = (SchemaRef, Vec<RecordBatch>, Option<Explained>);
 
 /// Stages to show for `EXPLAIN`.
 struct Explained {
-    stages: Vec<String>,
+    stages: Vec<Description>,
     /// Indices in the trace; `None` for a stage that did not run.
     ran: Vec<Option<StageIx>>,
 }
@@ -514,8 +499,10 @@ fn explained(explained: &Explained, trace: &Trace) -> Result<(SchemaRef, Vec<Rec
     for (index, stage) in explained.stages.iter().enumerate() {
         let ran = explained.ran.get(index).copied().flatten();
         let measured = ran.map_or_else(String::new, |ix| explain::measured(trace, ix));
-        let all = stage.lines().take(1).chain(measured.lines()).chain(stage.lines().skip(1));
-        for line in all {
+        let operators = ran.and_then(|ix| explain::operators(trace, ix));
+        let tree = operators.as_ref().unwrap_or(&stage.nodes);
+        let (first, notes) = stage.head.split_once('\n').unwrap_or((&stage.head, ""));
+        for line in first.lines().chain(measured.lines()).chain(notes.lines()).chain(tree.lines()) {
             numbers.push(index.to_string());
             lines.push(line.to_string());
         }

@@ -18,6 +18,7 @@ use crate::statements::script::state::State;
 use crate::stores::Stores;
 use crate::tables::input::DecodedTables;
 use crate::tables::options::FileOptions;
+use crate::tables::streams::Streams;
 use crate::tables::{self, PathTables};
 use crate::{EngineError, EngineOptions, Input, functions};
 
@@ -58,6 +59,7 @@ impl Session {
             disk_rates: options.disk_rates.clone(),
             network_rate: options.network_rate,
             concurrency: options.concurrency.clone(),
+            stacks: options.stacks,
         })
         .map_err(|e| EngineError::Usage(e.to_string()))?;
         let tokio = tokio::runtime::Builder::new_multi_thread()
@@ -82,6 +84,11 @@ impl Session {
             Input::Memory => Some("tables read into the page cache before the job".to_string()),
             Input::MemoryDecoded => Some("tables decoded into memory before the job".to_string()),
         });
+        labels.extend(
+            self.options
+                .slow_operator
+                .map(|(number, factor)| format!("operator {number} slowed to {factor} times its core time")),
+        );
         labels
     }
 
@@ -110,7 +117,8 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     let mut config = SessionConfig::new()
         .with_target_partitions(partitions)
         .with_information_schema(true)
-        .with_default_catalog_and_schema("memory", "main");
+        .with_default_catalog_and_schema("memory", "main")
+        .with_extension(Arc::new(Streams::new(options.stdin_taken)));
     let o = config.options_mut();
     // A multitask may decode only the bytes that were read for it.
     o.execution.enable_file_stream_work_stealing = false;
@@ -124,6 +132,8 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     o.optimizer.repartition_file_min_size = 0;
     // Like DuckDB, in both directions.
     o.sql_parser.default_null_ordering = "nulls_last".to_string();
+    // As DuckDB keeps the order of a subquery, and LIMIT takes its first rows.
+    o.sql_parser.enable_subquery_sort_elimination = false;
     // Errors show the place in the statement.
     o.sql_parser.collect_spans = true;
     let plain = SessionContext::new_with_config_rt(config, env);
@@ -139,13 +149,15 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         .with_expr_planners(planners)
         .with_catalog_list(catalogs)
         .with_analyzer_rules(crate::types::rules::analyzer_rules())
+        .with_optimizer_rule(Arc::new(crate::plan::keys::ComputedKeys))
         .with_physical_optimizer_rules(crate::plan::pushdown::rules())
         .build()
         .into();
     let state = context.state_weak_ref();
     crate::tables::formats::register(&context)?;
-    functions::register(&context);
     context.register_udaf(crate::types::sum::function());
+    context.register_udaf(crate::types::average::function());
+    functions::register(&context);
     quantile::all().into_iter().for_each(|function| context.register_udaf(function));
     crate::queries::register(&context);
     // Set only here, so this cannot fail.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::file::metadata::ParquetMetaDataReader;
 use datafusion::parquet::file::properties::WriterProperties;
 use pellucid_engine::{Engine, EngineError, EngineOptions, Input, QueryResult};
 use pellucid_trace::{Outcome, Phase, kind};
@@ -50,6 +51,32 @@ fn with_table() -> (tempfile::TempDir, Engine) {
     let engine = engine();
     engine.register_table("t", path.to_str().unwrap()).unwrap();
     (folder, engine)
+}
+
+#[test]
+fn scans_of_a_query_are_those_of_its_trace() {
+    let (folder, engine) = with_table();
+    let sql = "SELECT s, count(*) FROM t WHERE k < 1500 GROUP BY s";
+    let scans = engine.scans(&sql.parse().unwrap()).unwrap();
+    let [scan] = &scans[..] else { panic!("{} scans", scans.len()) };
+    let path = folder.path().canonicalize().unwrap().join("t.parquet");
+    assert_eq!(scan.files, std::slice::from_ref(&path));
+    assert_eq!(
+        (&scan.columns[..], &scan.filter_columns[..]),
+        (&["k".into(), "s".into()][..], &["k".into()][..])
+    );
+    assert_eq!(scan.obstacle, None);
+    let file = std::fs::File::open(&path).unwrap();
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&file).unwrap();
+    let kept = scan.kept(&Arc::new(metadata)).unwrap();
+    assert_eq!((kept.len(), &kept[..3]), (20, &[1000, 1000, 0][..]));
+    let trace = run(&engine, sql).trace;
+    let recorded = trace.operators.iter().find(|operator| operator.operator == scan.operator).unwrap();
+    assert_eq!(recorded.name, scan.name);
+    assert_eq!(recorded.rows, Some(2000));
+    for other in ["CREATE TABLE u AS SELECT * FROM t", "SELECT nothing FROM t"] {
+        assert!(matches!(engine.scans(&other.parse().unwrap()), Err(EngineError::Usage(_))), "{other}");
+    }
 }
 
 #[test]

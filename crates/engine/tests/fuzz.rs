@@ -80,7 +80,7 @@ fn query(engine: &Engine, sql: &str, path: &Path) -> bool {
     let message = match result {
         Ok(_) => return true,
         // Columns may be missing or have other types.
-        Err(EngineError::Usage(message)) => message,
+        Err(EngineError::Syntax(message) | EngineError::Usage(message)) => message,
         Err(EngineError::Failed(message)) => {
             // A damaged schema may have other types, which the query cannot use.
             let other = ["not enough memory", "Cannot cast", "not supported for"];

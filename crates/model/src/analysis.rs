@@ -14,6 +14,7 @@ use pellucid_trace::Outcome;
 use serde::Serialize;
 
 use crate::monotasks::steps::Steps;
+use crate::numbers::ratio;
 
 /// The analysis of a trace.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -136,10 +137,10 @@ pub struct KindUse {
     pub service_ms: Option<f64>,
 }
 
-/// The division of a job's or stage's core time, as shares of the service time of compute monotasks.
+/// The division of a job's or stage's core time, as shares of the total.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CoreTime {
-    /// Service time on cores, summed over monotasks.
+    /// Core time, summed over monotasks; of a trace without operators, service time on cores.
     pub total_ms: Option<f64>,
     /// Decoding input.
     pub decode_share: Option<f64>,
@@ -149,6 +150,78 @@ pub struct CoreTime {
     pub encode_share: Option<f64>,
     /// Running operators that were not split into monotasks.
     pub not_split_share: Option<f64>,
+    /// Of a job: its operators, most expensive first, which sum to the total; `None` if they were not recorded.
+    pub operators: Option<Vec<OperatorTime>>,
+}
+
+/// The core time of an operator.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OperatorTime {
+    /// Index of the stage in the trace.
+    pub stage: usize,
+    /// Its number, unique in the job; `None` for the rest of the stage's core time.
+    pub operator: Option<u32>,
+    /// Name.
+    pub name: String,
+    /// `decode`, `operators`, `encode`, `not_split` or `rest`.
+    pub part: &'static str,
+    /// Exclusive core time.
+    pub core_ms: f64,
+    /// Rows of its inputs; `None` for a scan.
+    pub rows_in: Option<u64>,
+    /// Rows of its output; `None` if it returns none.
+    pub rows_out: Option<u64>,
+    /// Rows of output that the planner expected; `None` if it could not tell.
+    pub planned_rows: Option<u64>,
+    /// Columns that it decodes, most expensive first; `None` if they were not measured.
+    pub columns: Option<Vec<ColumnTime>>,
+    /// Its most expensive expressions, most expensive first.
+    pub expressions: Vec<ExpressionTime>,
+    /// If it reads an exchange, how much of it each multitask read; `None` if that was not measured.
+    pub exchange_read: Option<ExchangeRead>,
+}
+
+/// How evenly the tasks of a stage divide the bytes of an exchange that they read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExchangeRead {
+    /// Tasks or multitasks.
+    pub tasks: usize,
+    /// Bytes that all of them read.
+    pub bytes: u64,
+    /// Bytes of the one that read most.
+    pub largest_bytes: u64,
+    /// The largest over the mean; 1 if all read the same.
+    pub skew: f64,
+}
+
+impl ExchangeRead {
+    /// Sums the bytes that each task read. `None` if they read nothing.
+    pub fn of(by_task: &[u64]) -> Option<Self> {
+        let bytes = by_task.iter().copied().fold(0, u64::saturating_add);
+        let largest_bytes = by_task.iter().copied().max()?;
+        let skew = ratio(largest_bytes as f64 * by_task.len() as f64, bytes as f64)?;
+        Some(Self { tasks: by_task.len(), bytes, largest_bytes, skew })
+    }
+}
+
+/// The core time of decoding a column.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ColumnTime {
+    /// Name.
+    pub name: String,
+    /// Core time, a part of its scan's.
+    pub core_ms: f64,
+    /// Bytes in the file, as read.
+    pub bytes: u64,
+}
+
+/// The core time of an expression.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExpressionTime {
+    /// The expression.
+    pub text: String,
+    /// Core time, a part of its operator's, estimated from some of the batches.
+    pub core_ms: f64,
 }
 
 /// An executor's concurrency during a stage.

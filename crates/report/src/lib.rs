@@ -29,6 +29,7 @@ mod text;
 mod what_if;
 mod words;
 
+pub use export::folded::folded;
 pub use export::otlp::otlp;
 pub use export::parquet::parquet;
 pub use export::perfetto::perfetto;

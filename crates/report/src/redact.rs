@@ -82,6 +82,21 @@ pub fn redact(trace: &mut Trace, salt: &Salt) {
         stage.not_split.iter_mut().for_each(|name| operators(name, salt));
         stage.call_site.iter_mut().for_each(|site| salt.hide("call-site", site));
     }
+    for operator in &mut trace.operators {
+        operators(&mut operator.name, salt);
+        operator.detail = None;
+        operator.columns.iter_mut().for_each(|column| salt.hide("column", &mut column.name));
+        operator.expressions.iter_mut().for_each(|expr| salt.hide("expression", &mut expr.text));
+    }
+    for stack in &mut trace.stacks {
+        stack.frames = functions(&stack.frames);
+    }
+    for operator in &mut trace.query_operators {
+        operators(&mut operator.name, salt);
+        operator.detail = None;
+        let metrics = operator.metrics.iter_mut();
+        metrics.for_each(|metric| salt.hide_unless("metric", &mut metric.name, &known::METRICS));
+    }
     trace.application.iter_mut().for_each(|a| application(a, salt));
     let reasons = trace.concurrency_changes.iter_mut().filter_map(|change| change.reason.as_mut());
     reasons.for_each(|reason| salt.hide_unless("reason", reason, &reason::ALL));
@@ -205,6 +220,16 @@ fn operators(name: &mut String, salt: &Salt) {
     *name = parts.collect::<Vec<_>>().join(", ");
 }
 
+/// Keeps the functions of a stack, whose names are those of Pellucid's own code and of public libraries. Functions
+/// without a name have that of their file, which is hidden unless it is a library of the system.
+fn functions(frames: &str) -> String {
+    let kept = frames.split(';').map(|name| {
+        let file = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        if file.is_none_or(|file| known::FILES.contains(&file)) { name } else { "[file]" }
+    });
+    kept.collect::<Vec<_>>().join(";")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,6 +254,8 @@ mod tests {
             ("CometProject, ProjectExecTransformer", "CometProject, ProjectExecTransformer"),
             ("Repartition, Scan secret", "Repartition, Scan source-#"),
             ("Scan parquet db.t", "Scan parquet source-#"),
+            ("WholeStageCodegen (12)", "WholeStageCodegen (12)"),
+            ("WholeStageCodegen (acme)", "WholeStageCodegen source-#"),
             ("Scan a b.parquet …", "Scan source-#"),
             ("Scan Acme, Globex merger, x.parquet", "Scan source-#, operator-#, operator-#"),
             ("Scan JDBCRelation((select salary, bonus from t) t)", "Scan source-#, operator-#"),
@@ -241,6 +268,14 @@ mod tests {
             operators(&mut text, &SALT);
             assert_eq!(without_digits(&text), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn functions_are_kept_and_files_hidden() {
+        let frames =
+            "[truncated];<core::ops::F as a::B>::run;[libacme.so];[libc.so.6];f::{{closure}};[unknown]";
+        let expected = "[truncated];<core::ops::F as a::B>::run;[file];[libc.so.6];f::{{closure}};[unknown]";
+        assert_eq!(functions(frames), expected);
     }
 
     #[test]

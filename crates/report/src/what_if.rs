@@ -36,6 +36,12 @@ pub struct Single {
     pub bottleneck: Option<String>,
     /// True if the change only removes a part of the time: an upper bound on the gain, not an actionable change.
     pub bound: bool,
+    /// True if the change is to the query or its operators, which a user may not be able to make.
+    #[serde(skip)]
+    pub of_code: bool,
+    /// The meaning of such a change, as a sentence.
+    #[serde(skip)]
+    pub meaning: Option<String>,
 }
 
 impl WhatIf {
@@ -48,11 +54,20 @@ impl WhatIf {
         let model = WhatIfModel::of(trace, &residuals(None)).map_err(refused)?;
         let singles = model.singles();
         let mut assumptions = Vec::new();
-        if let Some(best) = singles.iter().find(|single| !single.changes.is_bound()) {
+        let actionable = |single: &&pellucid_model::whatif::Single| {
+            !single.changes.is_bound() && !single.changes.is_of_code()
+        };
+        if let Some(best) = singles.iter().find(actionable) {
             let answer = model.predict(&best.changes).map_err(refused)?;
             assumptions.push(format!("{}: {}", best.changes, answer.prediction.because));
             assumptions.extend(answer.assumptions.iter().map(|a| format!("{}: {a}", best.changes)));
         }
+        let meaning = |single: &pellucid_model::whatif::Single| {
+            single.assumptions.last().filter(|_| single.changes.is_of_code()).cloned()
+        };
+        let meant =
+            singles.iter().filter_map(|single| Some(format!("{}: {}", single.changes, meaning(single)?)));
+        assumptions.extend(meant);
         assumptions.push(match model.backtests() {
             0 => "This version includes no backtests of other queries, so the intervals reflect only the spread \
                   of service times and the disagreement between the two predictors"
@@ -68,6 +83,8 @@ impl WhatIf {
                 .into_iter()
                 .map(|single| Single {
                     bound: single.changes.is_bound(),
+                    of_code: single.changes.is_of_code(),
+                    meaning: meaning(&single),
                     set: single.changes.to_string(),
                     duration_ms: single.prediction.duration_ms,
                     low_ms: single.prediction.low_ms,
@@ -82,7 +99,7 @@ impl WhatIf {
 
     /// Returns the actionable change with the largest predicted gain, if that gain is more than 1 %.
     pub fn best(&self) -> Option<&Single> {
-        let changes = self.singles.iter().filter(|single| !single.bound);
+        let changes = self.singles.iter().filter(|single| !single.bound && !single.of_code);
         // A change whose interval includes no gain ranks below those with a certain gain.
         let uncertain = |single: &Single| single.high_ms >= self.measured_ms;
         let best = changes

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use builder::Build;
 use pellucid_model::analyze;
 use pellucid_report::{Source, analysis_json, job_json, write_document};
-use pellucid_trace::{Phase, Trace, kind};
+use pellucid_trace::{Column, Expression, Operator, Part, Phase, Trace, kind};
 use serde_json::Value;
 
 /// Expected keys of the object at each path. `[]` means each element of a list. Keys after `+` are later
@@ -35,7 +35,14 @@ const KEYS: &[(&str, &str)] = &[
     ("jobs[].bottleneck", "kind name"),
     ("jobs[].next", "kind ideal_ms"),
     ("jobs[].intensity", "disk_mb_per_cpu_s network_mbit_per_cpu_s shuffle_over_input output_over_input"),
-    ("jobs[].core", "+ total_ms decode_share operator_share encode_share not_split_share"),
+    ("jobs[].core", "+ total_ms decode_share operator_share encode_share not_split_share operators"),
+    (
+        "jobs[].core.operators[]",
+        "stage operator name part core_ms rows_in rows_out planned_rows + columns expressions exchange_read",
+    ),
+    ("jobs[].core.operators[].columns[]", "name core_ms bytes"),
+    ("jobs[].core.operators[].expressions[]", "text core_ms"),
+    ("jobs[].core.operators[].exchange_read", "tasks bytes largest_bytes skew"),
     (
         "stages[]",
         "id attempt name call_site tasks failed_tasks duration_ms task_time_ms ideal_ms utilization queue_ms \
@@ -83,7 +90,8 @@ fn at<'v>(value: &'v Value, path: &str) -> Vec<&'v Value> {
         let (key, each) = step.strip_suffix("[]").map_or((step, false), |key| (key, true));
         let next = found.into_iter().map(|v| &v[key]);
         found = match each {
-            true => next.flat_map(|v| v.as_array().expect("a list")).collect(),
+            // A list that was not measured is null.
+            true => next.flat_map(|v| v.as_array().map_or(&[][..], Vec::as_slice)).collect(),
             false => next.collect(),
         };
     }
@@ -95,8 +103,7 @@ fn check_keys(value: &Value) {
     for (path, keys) in KEYS {
         let expect: BTreeSet<&str> = keys.split_whitespace().filter(|key| *key != "+").collect();
         for object in at(value, path) {
-            // `bottleneck` and `next` may be null.
-            let nullable = path.ends_with("bottleneck") || path.ends_with("next");
+            let nullable = ["bottleneck", "next", "exchange_read"].iter().any(|key| path.ends_with(key));
             if nullable && object.is_null() {
                 continue;
             }
@@ -132,9 +139,36 @@ fn of(trace: &Trace) -> Value {
     analysis_json(&analyze(trace), Source::of_trace(trace, Some("job.trace")))
 }
 
+/// Returns a query with a filter and an operator that reads an exchange.
+fn query() -> Trace {
+    let mut trace = Build::query().trace;
+    trace.operators.push(Operator {
+        stage: 0,
+        operator: 0,
+        name: "Filter".into(),
+        detail: None,
+        part: Part::Operators,
+        inputs: vec![],
+        from: None,
+        cpu_ns: 9,
+        max_cpu_ns: 9,
+        batches: None,
+        rows: Some(4),
+        bytes: None,
+        planned_rows: None,
+        peak_bytes: None,
+        columns: vec![Column { name: "a".into(), cpu_ns: 2, encoded_bytes: 3, decoded_bytes: 4 }],
+        expressions: vec![Expression { text: "a + 1".into(), cpu_ns: 1, rows: 5 }],
+    });
+    let filter = trace.operators[0].clone();
+    let exchange = Operator { stage: 1, operator: 1, name: "Exchange".into(), columns: vec![], ..filter };
+    trace.operators.push(Operator { from: Some(0), bytes: Some(96), ..exchange });
+    trace
+}
+
 #[test]
 fn every_document_has_every_key() {
-    let whole = Build::query().trace;
+    let whole = query();
     check_keys(&of(&whole));
     check_keys(&of(&Trace::default()));
     let mut cut = whole.clone();
@@ -149,7 +183,7 @@ fn every_document_has_every_key() {
 
 #[test]
 fn every_path_is_checked() {
-    let query = of(&Build::query().trace);
+    let query = of(&query());
     for path in KEYS.iter().map(|(path, _)| path).chain(BY_KIND) {
         assert!(!at(&query, path).is_empty(), "{path} is never checked");
     }

@@ -18,7 +18,8 @@ fn lines(trace: &Trace) -> Vec<u8> {
         ($($list:ident $kind:ident),*) => { $(all(trace.$list.iter().cloned().map(Record::$kind).collect());)* };
     }
     all!(machines Machine, resources Resource, queries Query, jobs Job, stages Stage, multitasks Multitask);
-    all!(monotasks Monotask, sampled_tasks SampledTask, exchanges Exchange);
+    all!(monotasks Monotask, operators Operator, sampled_tasks SampledTask, exchanges Exchange);
+    all!(query_operators QueryOperator, stacks Stack);
     all!(storage_operations StorageOperation, utilization_samples UtilizationSample);
     all!(concurrency_changes ConcurrencyChange, stage_ends StageEnd, job_ends JobEnd, query_ends QueryEnd);
     all(trace.pipelined_tasks.iter().map(|task| Record::PipelinedTask(Box::new(task))).collect());
@@ -46,6 +47,7 @@ fn show(mut trace: Trace) {
     html(&trace, &analysis, source(), what_if.as_ref().map_err(String::as_str));
     perfetto(&trace, &mut io::sink()).expect("written");
     otlp(&trace, &mut io::sink()).expect("written");
+    folded(&trace, &mut io::sink()).expect("written");
     parquet(&trace, |_| Ok(io::sink())).expect("written");
     redact(&mut trace, &Salt::random());
     terminal(&analyze(&trace), &trace, 40, false);

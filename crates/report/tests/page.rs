@@ -7,11 +7,11 @@ use std::io::Read;
 
 use base64::Engine as _;
 use cases::builder::{Build, ms};
-use cases::{HOSTILE, hostile};
+use cases::{HOSTILE, hostile, plan, query_plan};
 use pellucid_model::analyze;
 use pellucid_report::{Source, WhatIf, html};
 use pellucid_trace::{Blocked, PipelinedTask, Trace, kind};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn page(trace: &Trace) -> String {
     let what_if = WhatIf::of(trace);
@@ -106,6 +106,71 @@ fn pipelined_tasks_are_drawn_on_slots() {
     let keys: Vec<&str> =
         phases.iter().filter_map(|p| timeline["phases"][*p as usize]["key"].as_str()).collect();
     assert_eq!(keys, ["compute", "blocked_network", "rest"]);
+}
+
+#[test]
+fn stacks_are_in_the_document_if_there_are_any() {
+    assert_eq!(document(&page(&Build::query().trace))["stacks"], Value::Null);
+    let stacks = &document(&page(&hostile().trace))["stacks"];
+    assert_eq!(stacks["samples"], 1);
+    assert_eq!(stacks["names"].as_array().map(|names| names.contains(&json!(HOSTILE))), Some(true));
+}
+
+#[test]
+fn plans_hold_the_operators_and_the_critical_path() {
+    let mut b = plan();
+    let plans = &document(&page(&b.trace))["plans"];
+    assert_eq!(plans.as_array().map(Vec::len), Some(1));
+    let stage = |stage, monotasks, critical| json!({ "frame": stage, "stage": stage, "monotasks": monotasks, "critical": critical, "shuffle_read": null });
+    assert_eq!(plans[0]["frames"], json!([stage(0, 1, true), stage(1, 2, true), stage(2, 3, true)]));
+    let mut operators = json!(b.trace.operators);
+    operators.as_array_mut().expect("a list").iter_mut().for_each(|of| of["misestimate"] = false.into());
+    assert_eq!(plans[0]["operators"], operators);
+    // The stage that ended last did not wait for the second one.
+    b.trace.stages[2].after = vec![0];
+    let plans = &document(&page(&b.trace))["plans"];
+    assert_eq!(plans[0]["frames"], json!([stage(0, 1, true), stage(1, 2, false), stage(2, 3, true)]));
+    assert_eq!(document(&page(&Build::query().trace))["plans"], json!([]));
+}
+
+#[test]
+fn misestimates_are_marked() {
+    let mut b = plan();
+    let operator = &mut b.trace.operators[1];
+    (operator.planned_rows, operator.rows) = (Some(100), Some(10_000));
+    assert_eq!(document(&page(&b.trace))["plans"][0]["operators"][1]["misestimate"], true);
+}
+
+#[test]
+fn plans_of_queries_hold_their_fragments_and_the_share_of_the_largest_read() {
+    let trace = query_plan();
+    let plans = &document(&page(&trace))["plans"];
+    let query = json!({ "id": 4, "name": "SELECT", "duration_ms": 1500.0, "task_ms": 1800.0 });
+    assert_eq!((&plans[0]["query"], &plans[0]["job"]), (&query, &Value::Null));
+    let skew = 10.0 * 8.0 / 17.0;
+    let read = json!({ "tasks": 8, "bytes": 17_000_000, "largest_bytes": 10_000_000, "skew": skew });
+    let frame = |frame, stage, read| json!({ "frame": frame, "stage": stage, "monotasks": 0, "critical": true, "shuffle_read": read });
+    assert_eq!(plans[0]["frames"], json!([frame(0, 0, Value::Null), frame(1, 1, read)]));
+    assert_eq!(plans[0]["operators"], json!(trace.query_operators));
+}
+
+#[test]
+fn plans_of_jobs_are_apart_and_circles_of_stages_end() {
+    let mut b = plan();
+    b.trace.stages[0].after = vec![2, 9];
+    let other = b.job("SELECT", 70.0);
+    b.trace.stages[1].job = other;
+    let plans = &document(&page(&b.trace))["plans"];
+    let numbers = |job: usize| -> Vec<u64> {
+        plans[job]["operators"]
+            .as_array()
+            .expect("operators")
+            .iter()
+            .filter_map(|o| o["operator"].as_u64())
+            .collect()
+    };
+    assert_eq!((numbers(0), numbers(1)), (vec![0, 1, 2, 5, 6, 7, 8], vec![3, 4]));
+    assert_eq!(plans[0]["frames"][0]["critical"], true);
 }
 
 /// A page of a million monotasks must stay below 30 MB.

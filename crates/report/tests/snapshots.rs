@@ -6,10 +6,10 @@ mod cases;
 use std::path::Path;
 
 use cases::builder::{self, Build, ms};
-use cases::{bare, spark, truncated, uneven};
+use cases::{bare, plan, spark, truncated, uneven};
 use pellucid_model::analyze;
 use pellucid_report::{Source, analysis_json, summary_line, terminal, timeline};
-use pellucid_trace::Outcome;
+use pellucid_trace::{Column, Expression, Outcome};
 
 #[track_caller]
 fn check(name: &str, got: &str) {
@@ -41,6 +41,40 @@ fn other_widths_and_colours_match_snapshots() {
     check("uneven.narrow.txt", &(terminal(&a, &b.trace, 48, false) + "\n" + &timeline(&b.trace, 48, false)));
     check("uneven.wide.txt", &(terminal(&a, &b.trace, 120, false) + "\n" + &timeline(&b.trace, 120, false)));
     check("uneven.color.txt", &(terminal(&a, &b.trace, 80, true) + "\n" + &timeline(&b.trace, 80, true)));
+}
+
+#[test]
+fn most_expensive_columns_of_a_scan_are_listed() {
+    let mut b = plan();
+    let mut scan = cases::scan(0, 0, "Scan a.parquet");
+    let others = ["l_tax", "l_quantity", "l_discount"].map(|name| Column {
+        name: name.into(),
+        cpu_ns: 100_000,
+        encoded_bytes: 1,
+        decoded_bytes: 1,
+    });
+    scan.cpu_ns = 2_000_000;
+    scan.columns.extend(others);
+    b.trace.operators[0] = scan;
+    let text = terminal(&analyze(&b.trace), &b.trace, 80, false);
+    let expect = "\n    l_comment 1.0 ms, l_tax 100 µs, l_quantity 100 µs, 2 other columns 100 µs\n";
+    assert!(text.contains(expect), "{text}");
+}
+
+#[test]
+fn most_expensive_expressions_of_an_operator_are_listed() {
+    let mut b = plan();
+    let expression = |text: &str, cpu_ns| Expression { text: text.into(), cpu_ns, rows: 100 };
+    b.trace.operators[8].expressions = vec![
+        expression("regexp_replace(l_comment, 7+, z) = l_comment", 2_000_000),
+        expression("l_tax > 1", 300_000),
+        expression("l_discount > 1", 200_000),
+        expression("l_quantity > 1", 100_000),
+    ];
+    let text = terminal(&analyze(&b.trace), &b.trace, 80, false);
+    let expect = "\n    regexp_replace(l_comment, 7+, z) = l_comment ≈ 2.0 ms, l_tax > 1 ≈ 300 µs,\n      \
+                  l_discount > 1 ≈ 200 µs\n";
+    assert!(text.contains(expect) && text.contains("\n  ≈ estimated from some of the batches\n"), "{text}");
 }
 
 #[test]

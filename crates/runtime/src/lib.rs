@@ -11,8 +11,8 @@
 //! [`Job::wait`] for the end. [`File`] reads byte ranges and [`Output`] writes whole files, in monotasks of
 //! their disk.
 //!
-//! `drive` has the threads and the driver that feeds them, `io` the monotasks that move bytes, and `platform`
-//! the counters of the system.
+//! `drive` has the threads and the driver that feeds them, `io` the monotasks that move bytes, `platform`
+//! the counters of the system, and `stacks` the sampled call stacks.
 //!
 //! A closure must not use two resources: time that a core waits for a device would be recorded as
 //! computing. [`File::residency`] tells which bytes a core can read without such a wait.
@@ -31,6 +31,7 @@ mod quota;
 mod resource;
 mod runtime;
 mod samples;
+mod stacks;
 mod state;
 
 pub use context::{Cancelled, Context};
@@ -41,8 +42,10 @@ pub use io::residency::Residency;
 pub use job::Job;
 pub use multitask::{Done, Monotask, Multitask};
 pub use pellucid_scheduler::Phase;
+pub use platform::thread_cpu_ns;
 pub use resource::ResourceHandle;
 pub use runtime::{IoMode, Options, Runtime};
+pub use stacks::mark_operator;
 pub use state::{JobError, Progress};
 
 /// The error type of closures, plans and the runtime itself.

@@ -20,6 +20,7 @@ use crate::io::file::{File, Version};
 use crate::io::pacer::Pacer;
 use crate::platform::{self, Device};
 use crate::resource::{DeviceCounters, Info};
+use crate::stacks::StackSampling;
 use crate::state::{Ending, JobInner};
 use crate::{Error, Job, ResourceHandle, quota};
 
@@ -61,6 +62,8 @@ pub struct Options {
     pub network_rate: Option<u64>,
     /// Fixed numbers of concurrent monotasks, by kind of resource (`cpu`, `disk`, `store`).
     pub concurrency: Vec<(String, u32)>,
+    /// Samples the call stacks of compute threads, if the system allows it; see [`Runtime::no_stacks`].
+    pub stacks: bool,
 }
 
 impl Default for Options {
@@ -73,6 +76,7 @@ impl Default for Options {
             disk_rates: Vec::new(),
             network_rate: None,
             concurrency: Vec::new(),
+            stacks: false,
         }
     }
 }
@@ -115,7 +119,7 @@ impl Runtime {
         validate(&options)?;
         let cores = fixed(&options, kind::CPU)
             .unwrap_or(u32::try_from(options.cores).map_err(|_| "too many cores; use fewer than 2^32")?);
-        let shared = Shared::new(options.memory_bytes);
+        let shared = Shared::new(options.memory_bytes, StackSampling::new(options.stacks));
         let quota = quota::cores().filter(|quota| *quota < f64::from(cores));
         let set = options.cores_set || cores as usize != machine_cores();
         let from = if set { "set" } else { "counted" };
@@ -267,6 +271,12 @@ impl Runtime {
     /// bare machine: paced resources, more compute threads than cores, direct I/O.
     pub fn labels(&self) -> Vec<String> {
         self.0.registry().labels.clone()
+    }
+
+    /// Returns the reason why call stacks are not sampled although the options ask for it. The threads start to sample
+    /// on their own, so ask after a job.
+    pub fn no_stacks(&self) -> Option<String> {
+        self.0.shared.stacks.failure().map(str::to_string)
     }
 
     /// Returns the peak memory of this process.

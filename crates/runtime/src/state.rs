@@ -12,6 +12,7 @@ use pellucid_trace::{JobIx, MachineIx, Recorder, ResourceIx, StageIx};
 
 use crate::context::Context;
 use crate::samples::Sampling;
+use crate::stacks::{StackSampling, Stacks};
 use crate::{Error, ResourceHandle, platform};
 
 /// The outcome that a job will have once its code has stopped.
@@ -60,6 +61,7 @@ pub(crate) struct JobInner {
     result: Mutex<Option<Result<(), JobError>>>,
     over: Condvar,
     pub sampling: Sampling,
+    pub stacks: Stacks,
     high_water_before_bytes: Option<u64>,
     held_bytes: AtomicU64,
     submitted: AtomicU64,
@@ -106,6 +108,7 @@ impl JobInner {
             result: Mutex::default(),
             over: Condvar::new(),
             sampling: Sampling::default(),
+            stacks: Stacks::default(),
             high_water_before_bytes: platform::memory_high_water_bytes(),
             held_bytes: AtomicU64::new(0),
             submitted: AtomicU64::new(0),
@@ -184,7 +187,7 @@ impl JobInner {
     }
 
     /// Records the end of the job and wakes its waiters.
-    pub fn end(&self, ending: Ending, resources: &[ResourceHandle]) {
+    pub fn end(&self, ending: Ending, resources: &[ResourceHandle], stacks: &StackSampling) {
         self.sampling.end(self, resources);
         let (outcome, error, result) = match ending {
             Ending::Succeeded => (trace::Outcome::Ok, None, Ok(())),
@@ -202,6 +205,9 @@ impl JobInner {
                 ..Default::default()
             }));
         }
+        let memory_high_water_bytes = self.memory_high_water_bytes();
+        // Reading symbols takes time and memory, which are not those of the job.
+        stacks.record(&self.stacks, &self.recorder);
         let rows = self.result_rows.load(Ordering::Relaxed);
         self.recorder.record(trace::Record::JobEnd(trace::JobEnd {
             job: self.ix,
@@ -209,7 +215,7 @@ impl JobInner {
             outcome,
             error,
             rows: (rows != NO_ROWS).then_some(rows),
-            memory_high_water_bytes: self.memory_high_water_bytes(),
+            memory_high_water_bytes,
         }));
         *lock(&self.result) = Some(result);
         self.over.notify_all();

@@ -8,9 +8,9 @@ use crate::address::shown;
 use crate::backend::{Opened, StorageError, backend, register_built_in};
 use crate::failed_attempt::Watch;
 use crate::local::LocalStore;
-use crate::s3;
+use crate::{s3, web};
 
-/// Opens the store that holds `url`: `file://`, `s3://`, or a [registered](crate::register) scheme.
+/// Opens the store that holds `url`: `file://`, `s3://`, `http://`, `https://`, or a [registered](crate::register) scheme.
 ///
 /// Credentials and endpoints come from the environment: the usual `AWS_*` variables, those of
 /// Swift's client, and Hadoop's files. A remote store needs a Tokio runtime with timers.
@@ -26,8 +26,10 @@ pub fn open(url: &Url) -> Opened {
 /// # Errors
 /// Returns the same errors as [`open`].
 pub fn open_watched(url: &Url, watch: Watch) -> Opened {
-    if url.scheme() == "file" {
-        return Ok(Arc::new(LocalStore::default()));
+    match url.scheme() {
+        "file" => return Ok(Arc::new(LocalStore::default())),
+        "http" | "https" => return web::open(url, watch),
+        _ => {}
     }
     register_built_in(s3::BACKEND);
     match backend(url.scheme()) {

@@ -10,7 +10,7 @@
 //! Times are compared exactly, since all come from one monotonic clock. Core time
 //! comes from another clock and gets a tolerance.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 
 use crate::record::*;
@@ -66,6 +66,9 @@ impl Trace {
         self.check_queries(&mut violations);
         self.check_multitasks(&mut violations);
         self.check_monotasks(&mut violations);
+        self.check_operators(&mut violations);
+        self.check_query_operators(&mut violations);
+        self.check_stacks(&mut violations);
         self.check_order(&mut violations);
         self.check_concurrency(&mut violations);
         self.check_other_events(&mut violations);
@@ -90,6 +93,9 @@ impl Trace {
         self.stages.iter().for_each(|r| see(Record::Stage(r.clone())));
         self.multitasks.iter().for_each(|r| see(Record::Multitask(r.clone())));
         self.monotasks.iter().for_each(|r| see(Record::Monotask(*r)));
+        self.operators.iter().for_each(|r| see(Record::Operator(r.clone())));
+        self.query_operators.iter().for_each(|r| see(Record::QueryOperator(r.clone())));
+        self.stacks.iter().for_each(|r| see(Record::Stack(r.clone())));
         self.pipelined_tasks.iter().for_each(|r| see(Record::PipelinedTask(Box::new(r))));
         self.sampled_tasks.iter().for_each(|r| see(Record::SampledTask(*r)));
         self.exchanges.iter().for_each(|r| see(Record::Exchange(*r)));
@@ -278,16 +284,16 @@ impl Trace {
                 "only the compute phase has parts and cached bytes",
                 what,
             );
+            let within_ns = service_ns.saturating_add(1_000_000 + service_ns / 100);
             let total = parts[..3].iter().flatten();
             violations.unless(
-                total.fold(0, |sum: u64, part| sum.saturating_add(*part)) <= service_ns
-                    && monotask.not_split_ns.is_none_or(|ns| ns <= service_ns),
-                "the parts are within the service time",
+                total.fold(0, |sum: u64, part| sum.saturating_add(*part)) <= within_ns
+                    && monotask.not_split_ns.is_none_or(|ns| ns <= within_ns),
+                "the parts are within the service time (plus 1 % and 1 ms)",
                 what,
             );
-            let tolerance_ns = 1_000_000 + service_ns / 100;
             violations.unless(
-                monotask.cpu_ns.is_none_or(|ns| ns <= service_ns.saturating_add(tolerance_ns)),
+                monotask.cpu_ns.is_none_or(|ns| ns <= within_ns),
                 "core time is within service time (plus 1 % and 1 ms)",
                 what,
             );
@@ -295,6 +301,101 @@ impl Trace {
                 !compute || monotask.device_bytes.unwrap_or(0) == 0,
                 "a compute monotask moves no device bytes",
                 what,
+            );
+        }
+    }
+
+    /// Checks the operators of queries against each other.
+    fn check_query_operators(&self, violations: &mut Violations) {
+        let mut fragments: HashMap<(u32, u32), u32> = HashMap::new();
+        for operator in &self.query_operators {
+            let what =
+                || format!("operator {} of query {} ({})", operator.operator, operator.query, operator.name);
+            let fragment_of = |number: &u32| fragments.get(&(operator.query, *number)).copied();
+            violations.unless(
+                operator
+                    .inputs
+                    .iter()
+                    .all(|input| fragment_of(input).is_some_and(|of| of <= operator.fragment)),
+                "the inputs of a query's operator are before it, in no later fragment",
+                what,
+            );
+            violations.unless(
+                operator.within.is_none_or(|within| fragment_of(&within) == Some(operator.fragment)),
+                "a query's operator is within one before it, in its fragment",
+                what,
+            );
+            let first = fragments.insert((operator.query, operator.operator), operator.fragment).is_none();
+            violations.unless(first, "an operator's number is unique in its query", what);
+        }
+    }
+
+    /// Checks that stacks were sampled, in operators of their stage.
+    fn check_stacks(&self, violations: &mut Violations) {
+        let operators: HashSet<_> = self.operators.iter().map(|o| (o.stage, o.operator)).collect();
+        // The operators of a stage that did not end are not recorded.
+        let recorded: HashSet<StageIx> = self.operators.iter().map(|o| o.stage).collect();
+        for stack in &self.stacks {
+            let what = || format!("stack of stage {}", stack.stage);
+            violations.unless(
+                stack.count > 0 && !stack.frames.is_empty(),
+                "a stack has a count and functions",
+                what,
+            );
+            let known = |operator| operators.contains(&(stack.stage, operator));
+            violations.unless(
+                !recorded.contains(&stack.stage) || stack.operator.is_none_or(known),
+                "the operator of a stack is one of its stage",
+                what,
+            );
+        }
+    }
+
+    /// Checks operators against each other, and against the core time of their stage.
+    fn check_operators(&self, violations: &mut Violations) {
+        let mut stages: HashMap<(u32, u32), u32> = HashMap::new();
+        let mut core_ns: HashMap<u32, u64> = HashMap::new();
+        for operator in &self.operators {
+            let what =
+                || format!("operator {} of stage {} ({})", operator.operator, operator.stage, operator.name);
+            let job = self.stages[operator.stage as usize].job;
+            let known = |number: &u32| stages.get(&(job, *number)) == Some(&operator.stage);
+            violations.unless(
+                operator.inputs.iter().all(known),
+                "an operator's inputs are operators of its stage before it",
+                what,
+            );
+            violations.unless(
+                operator.max_cpu_ns <= operator.cpu_ns,
+                "the core time in one monotask is part of an operator's core time",
+                what,
+            );
+            let of_columns = operator.columns.iter().map(|column| column.cpu_ns);
+            let of_expressions = operator.expressions.iter().map(|expression| expression.cpu_ns);
+            violations.unless(
+                of_columns.chain(of_expressions).fold(0, u64::saturating_add) <= operator.cpu_ns,
+                "the core time of columns and expressions is part of an operator's core time",
+                what,
+            );
+            let first = stages.insert((job, operator.operator), operator.stage).is_none();
+            violations.unless(first, "an operator's number is unique in its job", what);
+            let sum = core_ns.entry(operator.stage).or_default();
+            *sum = sum.saturating_add(operator.cpu_ns);
+        }
+        let mut computed: HashMap<u32, u64> = HashMap::new();
+        for monotask in self.monotasks.iter().filter(|m| m.phase == Phase::Compute) {
+            let stage = self.multitasks[monotask.multitask as usize].stage;
+            // Without a measured core time there is nothing to compare with.
+            let sum = computed.entry(stage).or_default();
+            *sum = sum.saturating_add(monotask.cpu_ns.unwrap_or(u64::MAX));
+        }
+        for (stage, sum) in core_ns {
+            let whole = computed.get(&stage).copied().unwrap_or(0);
+            let tolerance_ns = 1_000_000 + whole / 100;
+            violations.unless(
+                sum <= whole.saturating_add(tolerance_ns),
+                "operators use no more core time than their stage (plus 1 % and 1 ms)",
+                || format!("stage {stage}"),
             );
         }
     }

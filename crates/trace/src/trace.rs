@@ -30,6 +30,12 @@ pub struct Trace {
     pub multitasks: Vec<Multitask>,
     /// Monotasks.
     pub monotasks: Vec<Monotask>,
+    /// Work of operators.
+    pub operators: Vec<Operator>,
+    /// Operators of queries, with their engine's own metrics.
+    pub query_operators: Vec<QueryOperator>,
+    /// Sampled call stacks.
+    pub stacks: Vec<Stack>,
     /// Pipelined tasks, packed for sequential reads.
     pub pipelined_tasks: PipelinedTasks,
     /// Sampled tasks.
@@ -75,6 +81,9 @@ impl Trace {
             Record::Stage(r) => self.stages.push(r),
             Record::Multitask(r) => self.multitasks.push(r),
             Record::Monotask(r) => self.monotasks.push(r),
+            Record::Operator(r) => self.operators.push(r),
+            Record::QueryOperator(r) => self.query_operators.push(r),
+            Record::Stack(r) => self.stacks.push(r),
             Record::PipelinedTask(r) => self.pipelined_tasks.push(&r),
             Record::SampledTask(r) => self.sampled_tasks.push(r),
             Record::Exchange(r) => self.exchanges.push(r),
@@ -102,6 +111,9 @@ impl Trace {
             self.stages.len(),
             self.multitasks.len(),
             self.monotasks.len(),
+            self.operators.len(),
+            self.query_operators.len(),
+            self.stacks.len(),
             self.pipelined_tasks.len(),
             self.sampled_tasks.len(),
             self.exchanges.len(),
@@ -170,6 +182,15 @@ impl Registered {
                 known("multitask", r.multitask, self.multitasks)?;
                 known("resource", r.resource, self.resources)
             }
+            Record::Operator(r) => {
+                known("stage", r.stage, self.stages)?;
+                r.from.map_or(Ok(()), |from| known("stage", from, self.stages))
+            }
+            Record::QueryOperator(r) => {
+                known("query", r.query, self.queries)?;
+                r.stage.map_or(Ok(()), |stage| known("stage", stage, self.stages))
+            }
+            Record::Stack(r) => known("stage", r.stage, self.stages),
             Record::PipelinedTask(r) => {
                 known("stage", r.stage, self.stages)?;
                 known("resource", r.resource, self.resources)

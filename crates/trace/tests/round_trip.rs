@@ -252,7 +252,66 @@ fn any_other_event() -> impl Strategy<Value = Record> {
                 write_bytes: counters[3],
             })
         });
-    prop_oneof![sampled, operation, sample]
+    let part =
+        prop_oneof![Just(Part::Decode), Just(Part::Operators), Just(Part::Encode), Just(Part::NotSplit)];
+    let texts = (any::<String>(), some(any::<String>()));
+    let measured = proptest::collection::vec(some(time()), 5);
+    let ids = (any::<u32>(), any::<u32>(), proptest::collection::vec(any::<u32>(), 0..3), some(any::<u32>()));
+    let column = (any::<String>(), time(), time(), time());
+    let column = column.prop_map(|(name, cpu_ns, encoded_bytes, decoded_bytes)| Column {
+        name,
+        cpu_ns,
+        encoded_bytes,
+        decoded_bytes,
+    });
+    let expression = (any::<String>(), time(), time());
+    let expression = expression.prop_map(|(text, cpu_ns, rows)| Expression { text, cpu_ns, rows });
+    let (columns, expressions) =
+        (proptest::collection::vec(column, 0..3), proptest::collection::vec(expression, 0..3));
+    let measured = (measured, columns, expressions);
+    let operator =
+        (ids, texts, part, (time(), time()), measured).prop_map(|(ids, texts, part, times, measured)| {
+            Record::Operator(Operator {
+                stage: ids.0,
+                operator: ids.1,
+                name: texts.0,
+                detail: texts.1,
+                part,
+                inputs: ids.2,
+                from: ids.3,
+                cpu_ns: times.0,
+                max_cpu_ns: times.1,
+                batches: measured.0[0],
+                rows: measured.0[1],
+                bytes: measured.0[2],
+                planned_rows: measured.0[4],
+                peak_bytes: measured.0[3],
+                columns: measured.1,
+                expressions: measured.2,
+            })
+        });
+    let unit = prop_oneof![Just(Unit::Count), Just(Unit::Bytes), Just(Unit::Ns)];
+    let metric = (any::<String>(), unit, time()).prop_map(|(name, unit, value)| Metric { name, unit, value });
+    let ids = (any::<u32>(), any::<u32>(), any::<u32>(), some(any::<u32>()), some(any::<u32>()));
+    let texts = (any::<String>(), some(any::<String>()));
+    let lists = (proptest::collection::vec(any::<u32>(), 0..3), proptest::collection::vec(metric, 0..3));
+    let query_operator = (ids, texts, lists).prop_map(|(ids, texts, lists)| {
+        Record::QueryOperator(QueryOperator {
+            query: ids.0,
+            operator: ids.1,
+            name: texts.0,
+            detail: texts.1,
+            inputs: lists.0,
+            within: ids.3,
+            fragment: ids.2,
+            stage: ids.4,
+            metrics: lists.1,
+        })
+    });
+    let stack = (any::<u32>(), some(any::<u32>()), time(), any::<String>());
+    let stack = stack
+        .prop_map(|(stage, operator, count, frames)| Record::Stack(Stack { stage, operator, count, frames }));
+    prop_oneof![sampled, operation, sample, operator, query_operator, stack]
 }
 
 fn any_entity() -> impl Strategy<Value = Record> {
@@ -317,6 +376,7 @@ proptest! {
         per_block in 1_usize..50,
     ) {
         let mut records = job(1, 1, 1);
+        records.push(Record::Query(Query { name: "query".into(), submitted_ns: 1, id: None, root: None }));
         records.extend(events.into_iter().map(to_first));
         let records = whole(records);
         let bytes: Vec<u8> = blocks(&records, per_block).into_iter().flat_map(|b| b.0).collect();
@@ -343,6 +403,9 @@ fn to_first(mut record: Record) -> Record {
         Record::Monotask(r) => (r.multitask, r.resource) = (0, 0),
         Record::PipelinedTask(r) => (r.stage, r.resource) = (0, 0),
         Record::SampledTask(r) => (r.stage, r.resource) = (0, 0),
+        Record::Operator(r) => (r.stage, r.from) = (0, None),
+        Record::QueryOperator(r) => (r.query, r.stage) = (0, None),
+        Record::Stack(r) => r.stage = 0,
         Record::StorageOperation(r) => r.resource = 0,
         Record::UtilizationSample(r) => r.resource = 0,
         _ => {}

@@ -43,20 +43,20 @@ pub struct Arguments {
     /// a folder of logs, a glob pattern, s3://BUCKET/PATH, or
     /// http://HOST:18080/history/APPLICATION
     #[arg(required = true, value_name = "INPUT")]
-    inputs: Vec<PathBuf>,
+    pub inputs: Vec<PathBuf>,
 
     /// Repeat the analysis as the log of a running application grows, until the application ends;
     /// with --json, print one document at the end
     #[arg(long)]
-    follow: bool,
+    pub follow: bool,
 
     /// Warn of records that contradict each other, a defect of the program that wrote the trace
     #[arg(long)]
-    check: bool,
+    pub check: bool,
 
     /// Replace SQL text, paths, host names and errors with hashes, for sharing
     #[arg(long)]
-    redact: bool,
+    pub redact: bool,
 }
 
 /// Runs the command.

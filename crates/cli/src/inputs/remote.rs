@@ -10,8 +10,7 @@ use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use pellucid_sparklog::{archive, layout};
 use pellucid_storage::pattern::fits;
-use pellucid_storage::{name, shown};
-use reqwest::redirect::Policy;
+use pellucid_storage::{shown, web};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path};
@@ -36,9 +35,6 @@ const LIMITS: Limits = Limits {
     read_timeout: Duration::from_secs(120),
     bytes: 32 << 30,
 };
-
-/// Maximum number of redirects to follow.
-const MAX_REDIRECTS: usize = 10;
 
 /// Fetches the logs that a URL names.
 pub fn find(text: &str) -> Result<Vec<Input>, Failure> {
@@ -147,27 +143,13 @@ async fn from_history_server(url: &Url, folder: &Path, limits: &Limits) -> Resul
 /// Returns a client that sends the URL's user and password to the URL's host only. `reqwest` removes them from
 /// a request that is redirected to another host.
 fn client(limits: &Limits) -> reqwest::Result<reqwest::Client> {
-    let redirects = Policy::custom(|attempt| {
-        let refused = attempt.previous().last().and_then(|from| insecure_redirect(from, attempt.url()));
-        match refused {
-            Some(message) => attempt.error(message),
-            None if attempt.previous().len() > MAX_REDIRECTS => attempt.error("too many redirects"),
-            None => attempt.follow(),
-        }
-    });
     reqwest::Client::builder()
         .connect_timeout(limits.connect_timeout)
         .read_timeout(limits.read_timeout)
-        .redirect(redirects)
+        .redirect(web::redirects())
         // The header would contain the query, which may hold a signature.
         .referer(false)
         .build()
-}
-
-/// Returns why a redirect must not be followed: it leaves https.
-fn insecure_redirect(from: &Url, to: &Url) -> Option<String> {
-    (from.scheme() == "https" && to.scheme() != "https")
-        .then(|| format!("{} redirects to {}, which is not encrypted", name(from), name(to)))
 }
 
 /// Describes an error with its causes, without the URL.
@@ -314,16 +296,6 @@ mod tests {
             error.contains("timed out waiting for the server (10s to connect, 100ms for data)"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn redirect_leaves_http_only() {
-        let url = |text: &str| Url::parse(text).expect("a URL");
-        let error = insecure_redirect(&url("https://u:hunter2@a/x?hunter2"), &url("http://b:1/y?hunter2"));
-        assert_eq!(error.as_deref(), Some("https://a redirects to http://b:1, which is not encrypted"));
-        for (from, to) in [("http://a", "http://b"), ("http://a", "https://a"), ("https://a", "https://b")] {
-            assert_eq!(insecure_redirect(&url(from), &url(to)), None);
-        }
     }
 
     #[test]

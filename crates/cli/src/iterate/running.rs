@@ -4,6 +4,7 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::output;
 use crate::spark::{self, Hosting};
+use crate::start::Program;
 use clap::{Args, ValueEnum};
 use pellucid_iterate::{Cluster, Invitation, JobControl, Snapshots};
 use pellucid_iterate_apps::applications::Precision;
@@ -12,7 +13,7 @@ use pellucid_iterate_apps::kernels::bandwidth::{self, Bandwidth};
 use pellucid_trace::{Recorder, RecorderOptions};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::{fs, io};
 
 /// Options of an iterative job.
@@ -238,10 +239,9 @@ impl Running {
 /// Starts worker processes with the arguments of this process. Each reads the same data, builds the same
 /// program, and finds the invitation in its environment.
 pub fn start(count: u16, invitation: &Invitation) -> io::Result<Vec<Child>> {
-    let program = std::env::current_exe()?;
     let one = |rank| {
-        let mut command = Command::new(&program);
-        command.args(std::env::args_os().skip(1)).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut command = Program::current().again()?;
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         invitation.put_into(&mut command, rank);
         command.spawn()
     };

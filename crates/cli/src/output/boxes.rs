@@ -15,6 +15,8 @@ pub struct DisplayLimits {
     /// Columns of the terminal. Wide cells are truncated to fit, down to a minimum; if that is not enough,
     /// columns in the middle are omitted.
     pub width: usize,
+    /// True at the prompt, where a dot command shows the rest instead of an option.
+    pub in_prompt: bool,
 }
 
 /// Minimum width to which a column is shrunk.
@@ -52,7 +54,11 @@ pub fn write(
     }
     let right = schema.fields().iter().map(|field| is_numeric(field.data_type()));
     let screen = limits.map_or(usize::MAX, |limits| limits.width);
-    let rows = Hidden { count: total - head - tail, noun: "row" };
+    let rows = Hidden {
+        count: total - head - tail,
+        noun: "row",
+        in_prompt: limits.is_some_and(|limits| limits.in_prompt),
+    };
     let frame = Frame::new(&widths, right.collect(), rows, screen);
 
     frame.rule(out, "┌", "┬", "┐")?;
@@ -75,6 +81,7 @@ struct Hidden {
     count: u64,
     /// `row` or `column`.
     noun: &'static str,
+    in_prompt: bool,
 }
 
 impl Hidden {
@@ -82,7 +89,11 @@ impl Hidden {
     fn note(self, screen: usize) -> String {
         let plural = if self.count == 1 { "" } else { "s" };
         let short = format!("… {} more {}{plural}", grouped(self.count), self.noun);
-        let option = if self.noun == "row" { "--max-rows 0 shows" } else { "--format csv prints" };
+        let option = match self.noun {
+            _ if self.in_prompt => ".mode csv prints",
+            "row" => "--max-rows 0 shows",
+            _ => "--format csv prints",
+        };
         let long = format!("{short} ({option} all)");
         if width(&long) + 4 <= screen { long } else { short }
     }
@@ -106,7 +117,7 @@ impl Frame {
     fn new(natural: &[usize], right: Vec<bool>, hidden_rows: Hidden, screen: usize) -> Frame {
         let all = natural.len();
         let (head, tail) = visible_columns(natural, screen);
-        let hidden_columns = Hidden { count: (all - head - tail) as u64, noun: "column" };
+        let hidden_columns = Hidden { count: (all - head - tail) as u64, noun: "column", ..hidden_rows };
         let rest = (hidden_columns.count > 0).then_some(None);
         let columns: Vec<Option<usize>> =
             (0..head).map(Some).chain(rest).chain((all - tail..all).map(Some)).collect();
@@ -238,14 +249,14 @@ mod tests {
 
     #[test]
     fn long_box_shows_both_ends_and_counts_hidden_rows() {
-        let text = print(Format::Box, Some(DisplayLimits { max_rows: 2, width: 120 }));
+        let text = print(Format::Box, Some(DisplayLimits { max_rows: 2, width: 120, in_prompt: false }));
         assert!(text.contains("│   1 │") && text.contains("│ 300 │") && !text.contains("│  20 │"), "{text}");
         assert!(text.contains("│ … 1 more row (--max-rows 0 shows all) │\n"), "{text}");
     }
 
     #[test]
     fn narrow_screen_truncates_the_widest_cells() {
-        let text = print(Format::Box, Some(DisplayLimits { max_rows: 10, width: 34 }));
+        let text = print(Format::Box, Some(DisplayLimits { max_rows: 10, width: 34, in_prompt: false }));
         assert!(text.lines().all(|line| width(line) == 34), "{text}");
         assert!(text.contains("…"), "{text}");
     }
@@ -262,7 +273,7 @@ mod tests {
         let batch = (0..columns).map(|column| (format!("column {column}"), Arc::clone(&numbers)));
         let batch = RecordBatch::try_from_iter(batch).unwrap();
         let mut out = Vec::new();
-        let limits = DisplayLimits { max_rows: 4, width: screen };
+        let limits = DisplayLimits { max_rows: 4, width: screen, in_prompt: false };
         write(&mut out, &batch.schema(), &[batch], Some(limits)).unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -282,6 +293,12 @@ mod tests {
         }
         let fits = wide(4, 3, 40);
         assert!(fits.lines().all(|line| width(line) == 40) && !fits.contains("more column"), "{fits}");
+    }
+
+    #[test]
+    fn notes_at_the_prompt_name_a_dot_command() {
+        let text = print(Format::Box, Some(DisplayLimits { max_rows: 2, width: 120, in_prompt: true }));
+        assert!(text.contains("… 1 more row (.mode csv prints all)"), "{text}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use arrow::csv;
 use arrow::datatypes::SchemaRef;
 use arrow::json::LineDelimitedWriter;
 use parquet::arrow::ArrowWriter;
-use pellucid_trace::whole::{WholeFile, same_file};
+use pellucid_trace::whole::{WholeFile, WholeFolder, same_file};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -107,6 +107,35 @@ pub fn write_whole(
         out.get_ref().publish()
     });
     written.map_err(|error| Failure::file("write", path.display(), &error))
+}
+
+/// Writes a folder that appears when it is complete.
+///
+/// # Errors
+/// Returns an error if the folder exists and is not empty, or cannot be written.
+pub fn write_whole_folder(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::file("write", path.display(), &error);
+    let occupied = match std::fs::read_dir(path) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(_) => path.exists(),
+    };
+    if occupied {
+        return Err(Failure::Usage(format!(
+            "cannot write to {}: it already exists; name a folder that does not exist or is empty",
+            path.display()
+        )));
+    }
+    if path.file_name().is_none() {
+        return Err(Failure::Usage(format!(
+            "cannot write to {}: it does not name a folder; pass one, such as `-o output`",
+            path.display()
+        )));
+    }
+    let written = WholeFolder::create(path).and_then(|folder| {
+        fill(folder.path())?;
+        folder.publish()
+    });
+    written.map_err(failed)
 }
 
 #[cfg(test)]

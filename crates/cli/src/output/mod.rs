@@ -13,13 +13,13 @@ mod json;
 mod rows;
 
 pub use boxes::DisplayLimits;
-pub use file::{check_local, check_outputs, write_file, write_whole};
+pub use file::{check_local, check_outputs, write_file, write_whole, write_whole_folder};
 pub use json::result_document;
-pub use rows::row_count;
+pub use rows::{for_each_row, row_count};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use rows::{for_each_row, names};
+use rows::names;
 use std::io::{self, Write};
 
 /// Output format of `--format`.

@@ -21,6 +21,9 @@ PARSED = {
 }  # fmt: skip
 
 
+# Texts that both engines read as the same value, by the kind of the value.
+_TIME = r"\s*\d{1,4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{1,6})?)?([+-]\d{2}:\d{2})?)?\s*"
+TEXTS = {"date": _TIME, "timestamp": _TIME, "float": r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity|nan))\s*"}
 # Expressions that need no parentheses.
 WHOLE = (exp.Column, exp.Literal, exp.Func, exp.Paren, exp.Null, exp.Boolean, exp.Window, exp.Filter)
 
@@ -47,8 +50,22 @@ def written(template, **parts):
     return tree.transform(put)
 
 
+def read(text, goal, to, refuse):
+    """Reads a text as a value, with an error for those that only Spark reads, such as the date `2024` and the number `1d`."""
+    if isinstance(text, exp.Literal) and text.is_string:
+        if not re.fullmatch(TEXTS[goal], text.this):
+            refuse(f"Spark may read `{text.this}` as another value; write it as 2024-01-07, 2024-01-07 10:00:00 or 1.5")
+        return written(f"CAST(x AS {to})", x=text)
+    pattern = f"^({TEXTS[goal]})$".replace("\\", "\\\\")
+    template = (
+        f"CASE WHEN CAST(x AS STRING) RLIKE '{pattern}' THEN CAST(x AS {to}) "
+        f"WHEN x IS NOT NULL THEN raise_error(concat('cannot cast this text to {to} on Spark: ', CAST(x AS STRING))) END"
+    )
+    return written(template, x=text)
+
+
 def to_date(of):
-    return written("CAST(x AS DATE)", x=of.arguments[0])
+    return read(of.arguments[0], "date", "DATE", of.refuse)
 
 
 def to_timestamp(of):
@@ -59,6 +76,31 @@ def to_timestamp(of):
 def call(name, *arguments):
     """Returns a call that is written to Spark unchanged."""
     return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def as_usual(node):
+    """Converts a construct with special syntax, such as EXTRACT, to a usual one; None for other nodes."""
+    if isinstance(node, exp.Extract):
+        return call("date_part", exp.Literal.string(node.this.name.lower()), node.expression)
+    if isinstance(node, exp.Substring):
+        parts = [node.this, node.args.get("start") or exp.Literal.number(1), node.args.get("length")]
+        return call("substr", *(part for part in parts if part is not None))
+    if isinstance(node, exp.StrPosition) and not node.args.get("position"):
+        return call("strpos", node.this, node.args["substr"])
+    if isinstance(node, exp.Trim):
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get((node.args.get("position") or "").upper(), "btrim")
+        return call(name, node.this, *([node.expression] if node.args.get("expression") else []))
+    if isinstance(node, exp.RegexpLike):
+        return call("regexp_full_match", node.this, node.expression)
+    if isinstance(node, exp.Pow):
+        return call("power", node.this, node.expression)
+    if isinstance(node, exp.Fetch) and not any(
+        (node.args.get("limit_options") or exp.LimitOptions()).args.get(one) for one in ("percent", "with_ties")
+    ):
+        return exp.Limit(expression=node.args.get("count") or exp.Literal.number(1))
+    if isinstance(node, (exp.CurrentDate, exp.CurrentTimestamp)) and not node.this:
+        return call("current_date" if isinstance(node, exp.CurrentDate) else "current_timestamp")
+    return None
 
 
 class Call(NamedTuple):
@@ -380,4 +422,4 @@ def median(of):
 def counted(of):
     if len(of.arguments) > 1:
         of.refuse("it takes one argument")
-    return of.wrapped("count", of.arguments)
+    return of.wrapped("count", of.arguments or [exp.Star()])

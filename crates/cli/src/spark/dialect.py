@@ -19,10 +19,11 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError, UnsupportedError
 
 import functions
-from calls import PARSED, Call, Plain, call, constant, named, written
+from calls import PARSED, TEXTS, Call, Plain, as_usual, call, constant, named, read, written
 from functions import AGGREGATES, FUNCTIONS, SCALARS
 from kinds import FLOAT, NUMBERS, OF_FLOAT, TIMESTAMP, Kinds, as_decimal, common, of_spark
-from refused import Refused
+from refused import Refused, mark
+from statements import check_numbers, query_of
 
 # sqlglot also raises an error for everything that it logs.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
@@ -35,15 +36,20 @@ SUPPORTED = set(
     "Intersect Except Join Add Sub Mul Div Mod Neg BitwiseAnd BitwiseOr BitwiseLeftShift BitwiseRightShift DPipe "
     "Anonymous IgnoreNulls Rollup Cube GroupingSets Array Bracket RegexpLike Escape".split()
 )  # fmt: skip
+# Parts of these nodes that Spark has not, or that sqlglot would drop.
+UNSUPPORTED = {
+    "Star": ("replace", "rename"), "Union": ("by_name",), "Except": ("by_name",), "Intersect": ("by_name",),
+    "Between": ("symmetric",),
+}  # fmt: skip
+# The parents of lists of expressions that are not rows to compare.
+ROWS = (exp.Values, exp.Group, exp.GroupingSets, exp.Rollup, exp.Cube)
 WHOLE_NUMBER = re.compile(r"\s*[+-]?\d+\s*")
 EXACT = Context(prec=76)
+# An escape character that no pattern has.
+NO_ESCAPE = "\x01"
 COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 WRAPPERS = (exp.Filter, exp.Window, exp.IgnoreNulls)
 CAST_TO = set("TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL BOOLEAN DATE TIMESTAMP TIMESTAMPNTZ".split())
-
-
-# Statements of the local engine that sqlglot leaves as they are.
-OURS = set("PREPARE EXECUTE DEALLOCATE PRAGMA CHECKPOINT CALL INSTALL LOAD SUMMARIZE VACUUM".split())
 
 
 class Pellucid(DuckDB):
@@ -52,6 +58,7 @@ class Pellucid(DuckDB):
     NULL_ORDERING = "nulls_are_last"
     TYPED_DIVISION = True
     SAFE_DIVISION = False
+    INDEX_OFFSET = 0  # of the parser: `element` counts
 
     class Parser(DuckDB.Parser):
         FUNCTIONS = {}
@@ -68,12 +75,23 @@ def place_of(error):
     return f"line {found['line']}, column {found['col']}: {found['description']}, near `{found['highlight']}`"
 
 
-def translated(text, columns_of, view_of):
+def translated(text, columns_of, view_of, ours=True, line=1):
     """Returns a statement in Spark's SQL, and whether the original text has the same meaning in Spark.
 
     `columns_of` returns a table's columns as (name, Spark's type), or None. `view_of` returns the view of a path.
+    `ours` tells whether the engine knows the statement, and `line` on which line of the script its first word is.
     """
-    tree = adapted(sqlglot.parse_one(text, read=Pellucid), columns_of, view_of)
+    tokens = sqlglot.tokenize(text, read=Pellucid)
+    tree = sqlglot.parse_one(text, read=Pellucid)
+    line -= text.count("\n", 0, tokens[0].start)  # comments come before the first word
+    try:
+        check_numbers(tokens)
+        query = query_of(tree, [token.text.upper() for token in tokens], ours)
+    except Refused as error:
+        raise Refused(f"{error}{mark(text, [token.start for token in tokens[:1]], line)}") from None
+    if query is not None:
+        replace_paths(query, view_of)
+        Adapter(kinds_of(columns_of), text, line).run(query)
     try:
         made = tree.sql(dialect="spark", unsupported_level=sqlglot.ErrorLevel.RAISE)
         plain = (sqlglot.parse_one(one, read=Plain).sql(dialect="spark") for one in (text, made))
@@ -84,43 +102,14 @@ def translated(text, columns_of, view_of):
         return made, False  # the original text is not valid in Spark's dialect
 
 
-def adapted(tree, columns_of, view_of):
-    """Returns the tree, adapted to Spark."""
-    query = tree
-    if isinstance(tree, exp.Copy):
-        raise Refused("cannot run COPY on Spark: it writes different files; use -o FILE for the rows of a query")
-    if isinstance(tree, exp.Create):
-        query = tree.args.get("expression")
-        kind = (tree.args.get("kind") or "").upper()
-        if kind not in ("TABLE", "VIEW", "SCHEMA", "DATABASE"):
-            raise Refused(f"cannot run CREATE {kind} on Spark: its meaning differs there; write its definition into the query")
-        if kind == "TABLE" and query is None:
-            raise Refused("cannot run CREATE TABLE with columns on Spark: rows and constraints would be Spark's; use CREATE VIEW … AS")
-        if tree.args.get("kind") == "VIEW":
-            # Permanent views need a catalog that outlives the session.
-            properties = tree.args.get("properties") or exp.Properties(expressions=[])
-            if not properties.find(exp.TemporaryProperty):
-                properties.append("expressions", exp.TemporaryProperty())
-            tree.set("properties", properties)
-    elif isinstance(tree, exp.Command) and tree.name.upper() in OURS:
-        raise Refused(f"cannot run {tree.name.upper()} on Spark: it is a statement of the local engine; remove it, or run without --on")
-    elif isinstance(tree, exp.Set) and any((one.args.get("kind") or "").upper() == "VARIABLE" for one in tree.expressions):
-        raise Refused("cannot run SET VARIABLE on Spark: it needs a declared variable there; write the value into the query")
-    elif isinstance(tree, exp.Drop) and (tree.args.get("kind") or "").upper() not in ("TABLE", "VIEW", "SCHEMA", "DATABASE"):
-        raise Refused("cannot run DROP on Spark for this kind of object; remove the statement")
-    elif not isinstance(tree, exp.Query):
-        if isinstance(tree, (exp.Command, exp.Describe, exp.Drop, exp.Set, exp.Show)):
-            return tree
-        raise Refused(f"cannot run {type(tree).__name__.upper()} on Spark: it is not supported; use a query")
-    if query is None:
-        return tree
-    replace_paths(query, view_of)
+def kinds_of(columns_of):
+    """Returns the kinds of expressions over tables, whose columns have Spark's types."""
 
     def columns(name):
         found = columns_of(name)
         return found and [(column, of_spark(kind)) for column, kind in found]
 
-    return Adapter(Kinds(columns, functions.returned)).run(tree, query)
+    return Kinds(columns, functions.returned)
 
 
 def replace_paths(query, view_of):
@@ -129,27 +118,6 @@ def replace_paths(query, view_of):
         if isinstance(node.this, exp.Identifier) and not node.args.get("db") and node.this.quoted:
             if view := view_of(node.name):
                 node.set("this", exp.to_identifier(view))
-
-
-def as_call(node):
-    """Converts a construct with special syntax, such as EXTRACT, to a function call; None for other nodes."""
-    if isinstance(node, exp.Extract):
-        return call("date_part", exp.Literal.string(node.this.name.lower()), node.expression)
-    if isinstance(node, exp.Substring):
-        parts = [node.this, node.args.get("start") or exp.Literal.number(1), node.args.get("length")]
-        return call("substr", *(part for part in parts if part is not None))
-    if isinstance(node, exp.StrPosition) and not node.args.get("position"):
-        return call("strpos", node.this, node.args["substr"])
-    if isinstance(node, exp.Trim):
-        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get((node.args.get("position") or "").upper(), "btrim")
-        return call(name, node.this, *([node.expression] if node.args.get("expression") else []))
-    if isinstance(node, exp.RegexpLike):
-        return call("regexp_full_match", node.this, node.expression)
-    if isinstance(node, exp.Pow):
-        return call("power", node.this, node.expression)
-    if isinstance(node, (exp.CurrentDate, exp.CurrentTimestamp)) and not node.this:
-        return call("current_date" if isinstance(node, exp.CurrentDate) else "current_timestamp")
-    return None
 
 
 def name_columns(values, number):
@@ -189,28 +157,36 @@ def as_engine_decimal(value, digits, precision):
 class Adapter:
     """Adapts one statement, visiting the children of each node before the node."""
 
-    def __init__(self, kinds):
+    def __init__(self, kinds, text, line):
         self.kinds = kinds
+        self.text, self.line = text, line  # for places in messages
         self.kept = []  # keeps removed nodes alive, so that Python does not reuse their ids
 
-    def run(self, tree, query):
-        """Returns the adapted statement."""
+    def run(self, query):
+        """Adapts the query in place."""
         for node in reversed(list(query.walk())):
-            if (made := as_call(node)) is not None:
+            if (made := as_usual(node)) is not None:
                 self.put(node, made)
         nodes = list(query.walk())
         texts = {id(node): node.sql(dialect=Pellucid) for node in nodes if isinstance(node, exp.Anonymous)}
         for node in nodes:
-            self.check(node)
+            self.placed(self.check, node)
             self.kinds.of(node)
         for number, values in enumerate(query.find_all(exp.Values)):
             name_columns(values, number)
         for node in reversed(nodes):
-            made = self.changed(node, texts)
+            made = self.placed(self.changed, node, texts)
             if made is not None and made is not node:
                 self.kinds.known[id(made)] = self.kinds.known[id(node)]
                 self.put(node, made)
-        return tree
+
+    def placed(self, work, node, *given):
+        """Does some work on a node, and adds the place of the node if it is refused."""
+        try:
+            return work(node, *given)
+        except Refused as error:
+            starts = [one.meta["start"] for one in node.walk() if "start" in one.meta]
+            raise Refused(f"{error}{mark(self.text, starts, self.line)}") from None
 
     def put(self, node, made):
         """Replaces a node in the tree."""
@@ -220,13 +196,15 @@ class Adapter:
 
     def refuse(self, node, why):
         """Raises an error that names the construct."""
-        raise Refused(f"cannot run `{node.sql(dialect=Pellucid)}` on Spark: {why}")
+        raise Refused(f"cannot run `{node.sql(dialect=Pellucid) or type(node).__name__.upper()}` on Spark: {why}")
 
     def check(self, node):
         """Rejects a node that is not known to have the same meaning."""
         name = type(node).__name__
         if name not in SUPPORTED:
-            self.refuse(node, f"{name} was not checked to give the same results")
+            self.refuse(node, "it was not checked to give the same results")
+        if part := next((part for part in UNSUPPORTED.get(name, ()) if node.args.get(part)), None):
+            self.refuse(node, f"{part.strip('_').upper().replace('_', ' ')} was not checked to give the same results")
         if isinstance(node, exp.With) and node.args.get("recursive"):
             self.refuse(node, "WITH RECURSIVE was not checked to give the same results")
         if isinstance(node, exp.Distinct) and node.args.get("on"):
@@ -246,8 +224,23 @@ class Adapter:
             self.refuse(node, "Spark SQL does not support ORDER BY within an aggregate")
         if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit() and int(node.this) > 2**63 - 1:
             self.refuse(node, "whole numbers beyond 2^63 have another type in Spark; CAST to DECIMAL or DOUBLE")
-        if isinstance(node, exp.Escape) and node.expression.name != "\\":
+        if isinstance(node, exp.Anonymous) and any(isinstance(one, exp.IgnoreNulls) for one in node.expressions):
+            self.refuse(node, "Spark takes IGNORE NULLS behind the parentheses only; move it there")
+        if isinstance(node, exp.Tuple) and not isinstance(node.parent, ROWS):
+            self.refuse(node, "rows with NULLs compare differently in Spark; compare the columns one by one")
+        if isinstance(node, exp.Having):
+            self.check_having(node)
+        if isinstance(node, exp.Escape) and node.expression.name not in ("\\", NO_ESCAPE):
             self.refuse(node, "the only escape character of LIKE is a backslash")
+
+    def check_having(self, node):
+        """Rejects names of HAVING that mean a column here, and an alias in Spark."""
+        query = node.parent
+        aliases = {one.alias.lower() for one in query.expressions if isinstance(one, exp.Alias)}
+        columns = {name.lower() for _, columns in self.kinds.sources(query) for name, _ in columns()}
+        for column in node.find_all(exp.Column):
+            if not column.table and column.name.lower() in aliases & columns:
+                self.refuse(column, "in HAVING it is a column of the table here, and the alias in Spark; use another alias")
 
     def changed(self, node, texts):
         """Returns the replacement of a node; None if it stays."""
@@ -276,6 +269,11 @@ class Adapter:
             self.coerce([one.args["true"] for one in branches] + [one for one in [node.args.get("default")] if one], node)
             if node.this:
                 self.coerce([node.this, *(one.this for one in branches)], node)
+            kinds = {self.kinds.of(one.args["true"]).name for one in branches} | {self.kinds.of(node.args.get("default") or exp.Null()).name}
+            if "text" in kinds and kinds - {"text", "null", "unknown"}:
+                self.refuse(node, "Spark converts a text next to another value; CAST one")
+        if isinstance(node, exp.Bracket):
+            return self.element(node)
         if isinstance(node, (exp.Like, exp.ILike)):
             for side in (node.this, node.expression):
                 if not isinstance(side, exp.Escape) and self.kinds.of(side).name not in ("text", "null", "unknown"):
@@ -284,6 +282,10 @@ class Adapter:
             pattern = node.expression.this if isinstance(node.expression, exp.Escape) else node.expression
             if not (isinstance(pattern, exp.Literal) and pattern.name.isascii()):
                 self.refuse(node, "the pattern of ILIKE must be an ASCII literal; Spark folds the case of other letters differently")
+        if isinstance(node, (exp.Like, exp.ILike)) and not isinstance(node.expression, exp.Escape):
+            # In Spark, a backslash escapes unless another character does.
+            if not isinstance(node.expression, exp.Literal) or "\\" in node.expression.name:
+                node.set("expression", exp.Escape(this=node.expression, expression=exp.Literal.string(NO_ESCAPE)))
         if isinstance(node, exp.Interval) and not isinstance(node.parent, (exp.Add, exp.Sub, exp.WindowSpec)):
             self.refuse(node, "intervals differ in Spark; add them to a date or a timestamp")
         if isinstance(node, exp.SetOperation):
@@ -374,6 +376,16 @@ class Adapter:
                 self.put(side, made)
         return None
 
+    def element(self, node):
+        """Translates `list[i]`, which counts from 1 and is NULL beyond the ends; Spark's counts from 0."""
+        index = node.expressions[0]
+        of_index, of_list = self.kinds.of(index).name, self.kinds.of(node.this).name
+        if of_index == "text" and of_list != "text":
+            return None  # a field of a struct, or a key of a map
+        if of_list == "text" or of_index != "int":
+            self.refuse(node, "Spark takes elements of lists only, by whole numbers; use substr for a text, or CAST the index")
+        return call("try_element_at", node.this.copy(), exp.cast(index.copy(), "INT"))
+
     def joined(self, node):
         """Checks the operands of `||`, which is NULL in both engines if an operand is."""
         for side in (node.left, node.right):
@@ -402,6 +414,8 @@ class Adapter:
             return self.rounded(node, kind)
         if (kind.name == "timestamp" and goal.name in NUMBERS) or (kind.name in NUMBERS and goal.name in ("timestamp", "date")):
             self.refuse(node, "Spark counts times in other units; use extract")
+        if goal.name in TEXTS and kind.name in ("text", "unknown", "other"):
+            return read(node.this, goal.name, node.to.sql(dialect="spark"), lambda why: self.refuse(node, why))
         if goal.name == "decimal" and not to.expressions:
             to.set("expressions", [exp.DataTypeParam(this=exp.Literal.number(n)) for n in (goal.precision, goal.scale)])
         if goal.name == "decimal" and kind.name == "float" and not literal:

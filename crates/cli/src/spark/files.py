@@ -2,8 +2,8 @@
 
 Spark's own inference is not used for text files: it reads `1d` as a number, `10:30` as a time today and
 partition folders as text here, and sorts the columns of JSON by name. CSV columns are read as text, and
-cast to the types that the engine's rules infer from the first thousand rows. Files that the engine reads in
-another way than Spark could are refused.
+cast to the types that the engine's rules infer from all of a small file and the first rows of a large one. A later
+value that does not fit is an error. Files that the engine reads in another way than Spark could are refused.
 """
 
 import glob
@@ -22,6 +22,8 @@ FORMATS = {
 ENGINE_ONLY_FORMATS = ("arrow", "arrows", "ipc", "feather")
 COMPRESSIONS = ("gz", "bz2")
 ENGINE_ONLY_COMPRESSIONS = ("gzip", "xz", "zst", "zstd")
+# A smaller file is examined whole, as by the engine.
+WHOLE_BYTES = 2 << 20
 SAMPLE_ROWS = 1000
 # The engine's inference rules, in the same order. Spark has no type, or no such format, for the last ones.
 CSV_TYPES = (
@@ -202,7 +204,7 @@ def csv(reader, place, separator, path):
         raise Refused(f"cannot read {path} on Spark: it has comments; remove them")
     options = {"header": True, "sep": separator, "quote": '"', "escape": '"', "multiLine": True, "mode": "FAILFAST"}
     frame = reader.options(**options).csv(place)
-    sample = frame.head(SAMPLE_ROWS)
+    sample = frame.collect() if is_small(place) else frame.head(SAMPLE_ROWS)
     kinds = [csv_type([row[i] for row in sample]) for i in range(len(frame.columns))]
     folders = keys_of(frame)
     own = [(column, kind) for column, kind in zip(frame.columns, kinds) if column not in folders]
@@ -212,10 +214,31 @@ def csv(reader, place, separator, path):
         if kind == "other time":
             raise Refused(f"cannot read {path} on Spark: column {column} has times or dates in a form that Spark does not read; use ISO 8601")
 
-    def cast(column, kind):
-        return quoted(column) if column in folders else f"CAST(nullif({quoted(column)}, '') AS {kind}) AS {quoted(column)}"
+    from pyspark.sql import functions
 
-    return frame.selectExpr(*(cast(column, kind) for column, kind in zip(frame.columns, kinds)))
+    def cast(column, kind):
+        text = functions.col(quoted(column))
+        return text if column in folders else typed(functions.when(text != "", text), kind, CSV_TYPES, f"{path}, column {column}").alias(column)
+
+    return frame.select(*(cast(column, kind) for column, kind in zip(frame.columns, kinds)))
+
+
+def is_small(place):
+    """Returns whether local files are examined whole: text compresses to about a tenth."""
+    paths = [re.sub(r"\\(.)", r"\1", one.removeprefix("file:")) for one in place] if isinstance(place, list) else []
+    return bool(paths) and sum(os.path.getsize(one) * (10 if kind_of(one)[1] else 1) for one in paths) <= WHOLE_BYTES
+
+
+def typed(text, kind, types, place):
+    """Casts texts to a type; another text than `types` has for it is an error, since Spark may read it as another value."""
+    from pyspark.sql import functions
+
+    if kind == "STRING":
+        return text
+    kinds = ("BIGINT", "DOUBLE") if kind == "DOUBLE" else (kind,)
+    fits = text.rlike("|".join(f"^(?:{pattern})$" for name, pattern in types if name in kinds))
+    wrong = functions.raise_error(functions.concat(functions.lit(f"cannot read {place}: it is {kind}, and this is another value: "), text))
+    return functions.when(fits, text.cast(kind.lower())).when(text.isNotNull(), wrong)
 
 
 def csv_type(texts):
@@ -269,8 +292,10 @@ def json_table(spark, frame, place, path):
     known = [name for name in texts if name in frame.columns]
     rest = [name for name in frame.columns if name not in known and name not in ("_corrupt_record",)]
 
+    from pyspark.sql import functions
+
     def column(name):
         kind = kinds.get(name, "STRING")
-        return quoted(name) if kind == "STRING" else f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}"
+        return typed(functions.col(quoted(name)), kind, JSON_TYPES, f"{path}, column {name}").alias(name)
 
-    return frame.selectExpr(*(column(name) for name in known + rest))
+    return frame.select(*(column(name) for name in known + rest))

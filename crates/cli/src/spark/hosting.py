@@ -37,18 +37,28 @@ def slots(context, master, threads):
 
 def worker(arguments, folder, program, controller, secret):
     """Returns the function of a task: it runs a worker to completion. If any worker cannot start, it yields the error."""
+    # The command of the Python package is in its extension module, for which any Python 3.11 or later is enough.
+    in_python = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("pellucid._native", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+module.main(sys.argv[2:], sys.executable, sys.argv[1])
+"""
 
     def run(_):
         import ctypes
         import signal
         import socket
         import subprocess
+        import sys
         import tempfile
 
         from pyspark import BarrierTaskContext, SparkFiles
 
         context = BarrierTaskContext.get()
         path = program if os.path.isabs(program) else SparkFiles.get(program)
+        command = [sys.executable, "-c", in_python, path] if path.endswith(".so") else [path]
         given = {
             "PELLUCID_ITERATE_CONTROLLER": controller,
             "PELLUCID_ITERATE_SECRET": secret,
@@ -66,7 +76,7 @@ def worker(arguments, folder, program, controller, secret):
             child, why = None, None
             try:
                 child = subprocess.Popen(
-                    [path, *arguments],
+                    [*command, *arguments],
                     env={**os.environ, **given},
                     cwd=folder if os.path.isdir(folder) else None,
                     stdin=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ use super::session;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::start::Program;
 use pellucid_iterate::{Cluster, Invitation, JobControl, JobError};
 use serde_json::{Value, json};
 use std::fs;
@@ -141,9 +142,10 @@ fn request(requested: &HostingRequest, folder: &TempDir) -> Result<Value, Failur
     let not_utf8 = || {
         Failure::Usage("cannot use --on spark: an argument or path is not valid UTF-8; rename it".to_string())
     };
+    let program = Program::current();
     let arguments =
-        std::env::args_os().skip(1).map(|argument| argument.into_string().map_err(|_| not_utf8()));
-    let program = std::env::current_exe().map_err(|error| Failure::file("find", "this program", &error))?;
+        program.arguments().iter().map(|argument| argument.clone().into_string().map_err(|_| not_utf8()));
+    let file = program.file().map_err(|error| Failure::file("find", "this program", &error))?;
     let here = std::env::current_dir().map_err(|error| Failure::file("find", "this folder", &error))?;
     // Spark checks for enough slots every 2 s, 15 times, so it gives up after 30 s instead of 10 min.
     let slot_checks = [("interval", "2s"), ("maxFailures", "15")].map(|(key, value)| {
@@ -158,7 +160,7 @@ fn request(requested: &HostingRequest, folder: &TempDir) -> Result<Value, Failur
         "workers": requested.workers,
         "threads": requested.threads,
         "arguments": without_conf(arguments.collect::<Result<_, _>>()?),
-        "program": program.to_str().ok_or_else(not_utf8)?,
+        "program": file.to_str().ok_or_else(not_utf8)?,
         "cwd": here.to_str().ok_or_else(not_utf8)?,
         "folder": folder.path().display().to_string(),
         "log_folder": session::log_folder(folder.path()).display().to_string(),

@@ -239,7 +239,9 @@ class Kinds:
             star = output.this if isinstance(output, exp.Column) else output
             if isinstance(star, exp.Star):
                 table = output.table.lower() if isinstance(output, exp.Column) else ""
-                found += [column for alias, columns in self.sources(query) if table in ("", alias) for column in columns()]
+                left_out = {one.name.lower() for one in argument(star, "except") or []}
+                columns = [column for alias, columns in self.sources(query) if table in ("", alias) for column in columns()]
+                found += [column for column in columns if column[0].lower() not in left_out]
             else:
                 found.append((output.alias_or_name, self.of(output)))
         return found

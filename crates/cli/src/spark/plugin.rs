@@ -1,10 +1,11 @@
 //! Locates the plugin's jar.
 //!
-//! Maven builds the jar and Cargo builds this binary, so that either can be used without the other.
+//! Maven builds the jar and Cargo builds this program, so that either can be used without the other.
 //! Spark runs the jar on the driver and on all executors. It is therefore taken only from the path in the
-//! environment variable or from the folder of the binary: others may be able to write to folders above.
+//! environment variable or from the folder of the program: others may be able to write to folders above.
 
 use crate::failure::Failure;
+use crate::start::Program;
 use std::path::{Path, PathBuf};
 use url::Url;
 
@@ -26,8 +27,8 @@ pub fn jar() -> Result<PathBuf, Failure> {
             .canonicalize()
             .map_err(|error| Failure::file("use", format!("{VARIABLE}={}", path.display()), &error));
     }
-    let binary = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
-    let beside = binary.with_file_name(FILE);
+    let program = Program::current().file().and_then(|path| path.canonicalize()).unwrap_or_default();
+    let beside = program.with_file_name(FILE);
     if beside.is_file() {
         return Ok(beside);
     }

@@ -16,6 +16,7 @@ import decimal
 import json
 import math
 import os
+import re
 import shlex
 import sys
 import threading
@@ -181,34 +182,36 @@ class Statements:
         self.paths = {}
         self.warned = False
 
-    def accepts(self, text):
-        """Returns the error of Spark's parser for a statement; None if Spark accepts it."""
+    def parsed(self, text):
+        """Returns Spark's plan of a statement, without the numbers of its columns, and the error if Spark does not accept it."""
         try:
-            self.spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+            plan = self.spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
         except Exception as error:
-            return first_line(getattr(error, "desc", None) or error)
-        return None
+            return None, first_line(getattr(error, "desc", None) or error)
+        return re.sub(r"#\d+", "", str(plan)).lower(), None
 
-    def prepared(self, text):
-        """Returns the statement that Spark should run, and whether it was translated."""
+    def prepared(self, text, line=1):
+        """Returns the statement that Spark should run, and whether it was translated. It starts on a line of the script."""
         if self.dialect is None:
             return self.unread(text), False
         from sqlglot.errors import SqlglotError
 
         try:
-            made, same = self.dialect.translated(text, self.columns_of, self.view_of)
+            made, same = self.dialect.translated(text, self.columns_of, self.view_of, self.ours, line)
         except SqlglotError as error:
-            refused = self.accepts(text)
+            _, refused = self.parsed(text)
             if refused is None and not self.ours:
                 return text, False  # only Spark can parse it, so its meaning is unambiguous
             why = f"Spark says: {refused}" if refused else "sqlglot, which translates it, cannot parse it"
             raise Refused(f"{self.dialect.place_of(error)} ({why})") from None
-        # sqlglot may consider a statement equal that Spark rejects, such as VARCHAR without a length.
-        return (text, False) if same and self.accepts(text) is None else (made, True)
+        # sqlglot may consider a statement equal that Spark rejects, such as VARCHAR without a length, or reads otherwise, such
+        # as `a NOTNULL`, where NOTNULL would be an alias.
+        plan, refused = self.parsed(text) if same else (None, "another meaning")
+        return (text, False) if refused is None and plan == self.parsed(made)[0] else (made, True)
 
     def unread(self, text):
         """Returns a statement unchanged if Spark accepts it, and warns once that it is not translated."""
-        refused = self.accepts(text)
+        _, refused = self.parsed(text)
         if refused is not None:
             raise Refused(
                 f"Spark rejects this statement, and sqlglot, which could translate it, is not installed for "
@@ -269,9 +272,9 @@ def watch(context, stop):
         say(progress={"done": done, "total": total, "stages": len(stages)})
 
 
-def run(spark, statements, number, text, folder):
+def run(spark, statements, number, text, line, folder):
     """Runs one statement and writes its rows to a file."""
-    sql, translated = statements.prepared(text)
+    sql, translated = statements.prepared(text, line)
     if translated:
         say(note=f"translated for Spark: {sql}")
     spark.sparkContext.setJobDescription(text)
@@ -303,8 +306,8 @@ def main(request):
             files.table(spark, path).createOrReplaceTempView(name.strip('"'))
         threading.Thread(target=watch, args=(spark.sparkContext, stop), daemon=True).start()
         statements = Statements(spark, request.get("ours", False))
-        for number, text in enumerate(request["statements"]):
-            run(spark, statements, number, text, request["folder"])
+        for number, (text, line) in enumerate(request["statements"]):
+            run(spark, statements, number, text, line, request["folder"])
     finally:
         stop.set()
         spark.stop()

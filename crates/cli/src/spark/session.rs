@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The Python program, embedded so that only the binary has to be installed.
-const PROGRAM: [(&str, &str); 7] = [
+const PROGRAM: [(&str, &str); 8] = [
     ("session.py", include_str!("session.py")),
     ("files.py", include_str!("files.py")),
     ("refused.py", include_str!("refused.py")),
@@ -34,6 +34,7 @@ const PROGRAM: [(&str, &str); 7] = [
     ("functions.py", include_str!("functions.py")),
     ("calls.py", include_str!("calls.py")),
     ("kinds.py", include_str!("kinds.py")),
+    ("statements.py", include_str!("statements.py")),
 ];
 
 /// Timeout for the JVM to exit after its Python process.
@@ -48,8 +49,8 @@ pub struct Request<'a> {
     pub conf: &'a [(String, String)],
     /// Table names and paths.
     pub tables: &'a [(String, String)],
-    /// Statements to run in order, in one session.
-    pub statements: &'a [String],
+    /// Statements to run in order, in one session, with the lines on which they start.
+    pub statements: &'a [(String, u64)],
     /// True if the engine can parse the statements. Statements that only Spark can parse run unchanged.
     pub ours: bool,
 }

@@ -60,5 +60,6 @@ fn single(single: &Single) -> Value {
         "low_ms": single.prediction.low_ms,
         "high_ms": single.prediction.high_ms,
         "bottleneck": single.bottleneck,
+        "assumptions": single.assumptions,
     })
 }

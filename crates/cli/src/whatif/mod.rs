@@ -23,13 +23,22 @@ Keys of --set:
   disk.rate, disk.NAME.rate, network.rate, store.rate
   executors, executor.cores, idle.timeout (Spark event logs only)
   input=memory|memory-decoded, input.scale
+  operator.N.time, decode.time
+                core time of operator N (`analyze --json` numbers them), of decoding
+  operator.N.bytes, operator.N.multitasks
+                bytes that scan N reads, multitasks of its stage
+  rows.N        rows that operator N emits, and with them the work of those above it
+  exchange.N=none
+                leave out the exchange that operator N reads
+  columns.TABLE=A,B
+                no other columns of the file TABLE are read
   storage=FILE  move input and output to the store measured in FILE
                 (written by `pellucid storage probe -o FILE`)
   no=KIND|gc|scheduler|deserialize|stragglers|skew
                 remove that time: an upper bound of what optimising it saves
 
 Values are absolute (disk.rate=200MB/s) or relative (disk.rate=x2). Without --set and --sweep, the command \
-lists the best single changes and, separately, the upper bounds (no=…).
+lists the best single changes, up to three of them to the query, and, separately, the upper bounds (no=…).
 
 Example:
   pellucid sql \"SELECT count(*) FROM 'lineitem.parquet'\" --trace count.trace
@@ -40,13 +49,13 @@ Example:
 pub struct Arguments {
     /// A trace written by `pellucid sql --trace` or `pellucid iterate --trace`, or a Spark event log
     #[arg(value_name = "INPUT")]
-    input: PathBuf,
+    pub input: PathBuf,
     /// A change; repeat to combine changes of different keys (only `no` may occur several times)
     #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    pub set: Vec<String>,
     /// Vary one key over a range: A..B doubles the value, A..B:N takes N even steps
     #[arg(long, value_name = "KEY=A..B[:N]")]
-    sweep: Option<String>,
+    pub sweep: Option<String>,
 }
 
 impl From<WhatIfError> for Failure {

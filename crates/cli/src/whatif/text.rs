@@ -47,6 +47,10 @@ pub fn answer(answer: &Answer, backtests: usize, width: usize, color: bool) -> S
         let (bounds, changes): (Vec<&Single>, Vec<&Single>) =
             singles.iter().partition(|single| single.changes.is_bound());
         page.singles(&mut out, "if", &changes, &whatif.baseline);
+        let of_code = changes.iter().filter(|single| single.changes.is_of_code());
+        for assumption in of_code.filter_map(|single| single.assumptions.last()) {
+            page.line(&mut out, "", assumption);
+        }
         if !bounds.is_empty() {
             out.push_str("\nUpper bounds: time if a part were removed entirely, which no change achieves.\n");
             page.singles(&mut out, "without", &bounds, &whatif.baseline);

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -156,11 +157,12 @@ impl Drop for Exchange {
 /// Returns the memory of a batch. Shared buffers count in each batch that refers to them, so the ledger
 /// may overestimate memory but never underestimates it.
 pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
-    batch
-        .columns()
-        .iter()
-        .map(|c| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_array_memory_size()) as u64)
-        .sum()
+    batch.columns().iter().map(array_bytes).sum()
+}
+
+/// Returns the memory of an array, like [`batch_bytes`].
+pub(crate) fn array_bytes(array: &ArrayRef) -> u64 {
+    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size()) as u64
 }
 
 /// The leaf of a stage's plan that reads an exchange.

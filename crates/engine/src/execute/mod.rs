@@ -5,11 +5,14 @@
 //! [`Outputs`]. The last multitask of a stage fills the filters and starts the stages that wait for it.
 //! This module has no threads: everything runs in monotasks, or on the thread that ended the last one.
 
+mod clock;
 pub(crate) mod exchange;
+pub(crate) mod expressions;
 pub(crate) mod output;
 pub(crate) mod sink;
 pub(crate) mod stage;
 pub(crate) mod timing;
+mod work;
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -25,15 +28,16 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::ExecutionPlanProperties;
 use futures::StreamExt;
 use pellucid_runtime::{Context, Done, Error, Job, Monotask, Multitask, Phase, Runtime};
-use pellucid_trace::StageIx;
+use pellucid_trace::{Part, StageIx};
 
 use crate::execute::exchange::{Exchange, Ledger, stopped};
 use crate::execute::output::Outputs;
 use crate::execute::sink::Sink;
 use crate::execute::stage::{Builder, ReadyStage};
-use crate::execute::timing::{DecoderPanic, Part, timed};
+use crate::execute::timing::{DecoderPanic, Slowed, timed};
 use crate::plan::cut::{Output, StagePlan};
-use crate::plan::explain;
+use crate::plan::explain::{self, Description};
+use crate::plan::operators::Operators;
 use crate::scan::dynamic_filter;
 use crate::scan::parquet::Metadata;
 use crate::scan::{Need, Source, damaged};
@@ -94,6 +98,8 @@ pub(crate) struct Execution {
     params: ExecutionParams,
     ledger: Arc<dyn Ledger>,
     stages: Vec<StageState>,
+    /// The operators of each stage.
+    operators: Vec<Operators>,
     result: Mutex<Vec<RecordBatch>>,
 }
 
@@ -118,6 +124,8 @@ pub(crate) struct ExecutionParams {
     pub outputs: Arc<Outputs>,
     pub open: OpenFn,
     pub min_partitions: usize,
+    /// Number of an operator and the factor on its core time.
+    pub slow_operator: Option<(u32, f64)>,
     /// Receives the rows of a query whose end does not end the job.
     pub ended: Option<SyncSender<Vec<RecordBatch>>>,
 }
@@ -132,11 +140,20 @@ impl Execution {
             }
         }
         let ledger = Arc::new(JobLedger::new(params.job.clone(), &params.context));
-        Arc::new(Self { params, ledger, stages, result: Mutex::default() })
+        let operators = Operators::of_stages(&params.plan);
+        Arc::new(Self { params, ledger, stages, operators, result: Mutex::default() })
     }
 
     /// Starts the stages that do not wait for others.
     pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
+        if let Some((number, _)) = self.params.slow_operator
+            && self.operators.iter().all(|stage| stage.position(number).is_none())
+        {
+            let message = format!(
+                "cannot slow operator {number}: the plan has no such operator; use a number of `pellucid analyze --json`"
+            );
+            return Err(DataFusionError::Configuration(message));
+        }
         for index in 0..self.params.plan.stages.len() {
             if self.params.plan.stages[index].after.is_empty() {
                 self.start_stage(index)?;
@@ -156,6 +173,39 @@ impl Execution {
         self.stages.iter().map(|stage| stage.ix.get().copied()).collect()
     }
 
+    /// Describes every stage, with its multitasks as they are before filters of build sides apply.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be opened, or DataFusion cannot rebuild the plan.
+    pub(crate) fn describe(&self) -> Result<Vec<Description>> {
+        let plan = &self.params.plan;
+        let planned: Vec<Mutex<Option<Arc<Exchange>>>> =
+            plan.stages.iter().map(|_| Mutex::default()).collect();
+        let exchanges = |stage: usize| planned[stage].lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let describe = |index: usize| {
+            let ready = self.ready(index, &exchanges)?;
+            *planned[index].lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(Arc::clone(&ready.exchange));
+            Ok(explain::stage(plan, index, &ready))
+        };
+        (0..plan.stages.len()).map(describe).collect()
+    }
+
+    /// Prepares stage `index`, which reads `exchanges` of other stages.
+    fn ready(&self, index: usize, exchanges: &dyn Fn(usize) -> Option<Arc<Exchange>>) -> Result<ReadyStage> {
+        let builder = Builder {
+            plan: &self.params.plan,
+            operators: &self.operators,
+            metadata: &self.params.metadata,
+            io: &self.params.io,
+            ledger: &self.ledger,
+            exchanges,
+            open: &self.params.open,
+            min_partitions: self.params.min_partitions,
+        };
+        builder.ready(index)
+    }
+
     fn exchange(&self, stage: usize) -> Option<Arc<Exchange>> {
         self.stages[stage].exchange.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -171,18 +221,7 @@ impl Execution {
         if index + 1 == self.params.plan.stages.len() && self.params.ended.is_none() {
             self.params.outputs.writer(self.params.job.clone(), ix);
         }
-        let ready = Arc::new(
-            Builder {
-                plan: &self.params.plan,
-                metadata: &self.params.metadata,
-                io: &self.params.io,
-                ledger: &self.ledger,
-                exchanges: &|stage| self.exchange(stage),
-                open: &self.params.open,
-                min_partitions: self.params.min_partitions,
-            }
-            .ready(index)?,
-        );
+        let ready = Arc::new(self.ready(index, &|stage| self.exchange(stage))?);
         // The ready plan holds its input exchanges. Batches are freed as they are taken, and an
         // exchange with its last reader.
         for &before in &planned.after {
@@ -235,6 +274,11 @@ impl Execution {
     }
 
     fn end_stage(self: &Arc<Self>, index: usize, ready: &ReadyStage) -> Result<(), Error> {
+        if let Some(&ix) = self.stages[index].ix.get() {
+            let operators = &self.operators[index];
+            let ix_of = |stage: usize| self.stages[stage].ix.get().copied();
+            ready.work.record(self.params.job.recorder(), operators, ix, &ix_of);
+        }
         if index + 1 == self.params.plan.stages.len() {
             let execution = Arc::clone(self);
             let batches = ready.exchange.drain();
@@ -374,14 +418,15 @@ impl Compute {
     }
 
     fn run(mut self, context: &Context) -> Result<Done, Error> {
-        timing::reset();
-        let start = std::time::Instant::now();
+        timing::reset(self.operators().number(0), self.slowed());
+        let start_ns = clock::now_ns();
         let evicted = if self.cached.iter().all(|(_, needs)| needs.is_empty()) {
             Vec::new()
         } else {
-            timed(Part::Decode, || self.read_cached())?
+            timed(self.operators().input, || self.read_cached())?
         };
         if !evicted.is_empty() {
+            self.ready.work.add(&timing::take());
             return Ok(self.retry_after(evicted));
         }
         let rows = if self.ready.stop.load(Ordering::Relaxed) {
@@ -390,26 +435,43 @@ impl Compute {
             self.check_files()?;
             self.compute(context).map_err(|e| self.with_files(e))?
         };
-        for (scan, task) in &self.ready.reads[self.partition] {
-            scan.clear(*task);
+        let reads = &self.ready.reads[self.partition];
+        if !reads.is_empty() {
+            timed(self.operators().input, || reads.iter().for_each(|(scan, task)| scan.clear(*task)));
         }
         if self.ready.computing.fetch_sub(1, Ordering::AcqRel) == 1 {
-            timed(Part::Encode, || self.execution.complete_output(self.stage, &self.ready))?;
+            timed(self.operators().output, || self.execution.complete_output(self.stage, &self.ready))?;
         }
-        let total_ns = start.elapsed().as_nanos() as u64;
-        let parts = timing::parts();
-        // Operator time includes operators that were not split.
-        let others = parts.decode_ns + parts.encode_ns;
+        let work = timing::take();
+        let part = |part: Part| {
+            let of_part = work.iter().zip(&self.operators().list).filter(|(_, o)| o.part == part);
+            of_part.map(|(work, _)| work.cpu_ns).sum::<u64>()
+        };
+        let (decode_ns, encode_ns, not_split_ns) =
+            (part(Part::Decode), part(Part::Encode), part(Part::NotSplit));
+        // Operator time includes operators that were not split, and the monotask's own beginning and end.
+        let operator_ns = (clock::now_ns() - start_ns).saturating_sub(decode_ns + encode_ns);
+        self.ready.work.add(&work);
         Ok(Done {
             bytes: Some(self.input_bytes),
             cached_bytes: Some(self.cached_bytes),
-            decode_ns: Some(parts.decode_ns),
-            encode_ns: Some(parts.encode_ns),
-            not_split_ns: Some(parts.not_split_ns),
-            operator_ns: Some(total_ns.saturating_sub(others)),
+            decode_ns: Some(decode_ns),
+            encode_ns: Some(encode_ns),
+            not_split_ns: Some(not_split_ns),
+            operator_ns: Some(operator_ns),
             rows: Some(rows),
             ..Done::default()
         })
+    }
+
+    fn operators(&self) -> &Operators {
+        &self.execution.operators[self.stage]
+    }
+
+    /// Returns the operator of this stage to slow, if any.
+    fn slowed(&self) -> Option<Slowed> {
+        let (number, factor) = self.execution.params.slow_operator?;
+        self.operators().position(number).map(|operator| Slowed { operator, factor })
     }
 
     /// Copies the ranges that the page cache still holds. Returns read monotasks for the evicted ones.
@@ -435,16 +497,16 @@ impl Compute {
     /// Checks the files that will be decoded, as far as their decoder does not.
     fn check_files(&self) -> Result<()> {
         let mut checked = self.ready.reads[self.partition].iter().filter(|(scan, _)| scan.is_arrow_ipc);
-        checked.try_for_each(|(scan, task)| timed(Part::Decode, || scan.check(*task)))
+        checked.try_for_each(|(scan, task)| timed(self.operators().input, || scan.check(*task)))
     }
 
-    /// Adds the files that were being decoded to an error. A division by zero is the query's fault and
-    /// names no file; [`crate::logical::name_value`] adds the expression.
+    /// Adds the files that were being decoded to an error.
     fn with_files(&self, error: DataFusionError) -> Error {
         let doing = match error.find_root() {
             DataFusionError::ArrowError(cause, _) => match cause.as_ref() {
-                ArrowError::DivideByZero => return Box::new(error),
-                ArrowError::ArithmeticOverflow(_) | ArrowError::CastError(_) => "computing over",
+                ArrowError::DivideByZero | ArrowError::ArithmeticOverflow(_) | ArrowError::CastError(_) => {
+                    "computing over"
+                }
                 _ => "decoding",
             },
             DataFusionError::Execution(text) if of_value(text) => "computing over",
@@ -505,6 +567,7 @@ impl Compute {
     ) -> Result<u64> {
         let stage = &self.execution.params.plan.stages[self.stage];
         let mut sink = Sink::new(&stage.output, partition, &self.ready, stream.schema())?;
+        let output = self.operators().output;
         let mut rows = 0;
         while let Some(batch) = stream.next().await {
             if context.is_cancelled() {
@@ -512,11 +575,11 @@ impl Compute {
             }
             let batch = batch?;
             rows += batch.num_rows() as u64;
-            if batch.num_rows() > 0 && !timed(Part::Encode, || sink.push(batch))? {
+            if batch.num_rows() > 0 && !timed(output, || sink.push(batch))? {
                 break;
             }
         }
-        timed(Part::Encode, || sink.finish())?;
+        timed(output, || sink.finish())?;
         Ok(rows)
     }
 }

@@ -1,8 +1,8 @@
 //! Prepares a planned stage for execution: its plan with leaves in memory, and its multitasks' reads.
 //!
 //! A stage is prepared after all stages that it waits for have ended, so that filters of build sides
-//! prune its scans. Leaves at cuts read exchanges. Scans are divided into multitasks. Operators that
-//! are not split are wrapped so that their time is measured.
+//! prune its scans. Leaves at cuts read exchanges. Scans are divided into multitasks. Every node is
+//! wrapped so that its core time is measured, and so are expressions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,22 +11,25 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use datafusion::common::Result;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileSource;
-use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, DynamicFilterTracking};
 use datafusion::physical_expr::utils::reassign_expr_columns;
-use datafusion::physical_expr::{Distribution, Partitioning, PhysicalExpr, split_conjunction};
+use datafusion::physical_expr::{Distribution, PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::union::UnionExec;
 
 use crate::execute::exchange::{Exchange, ExchangeExec, Ledger};
-use crate::execute::timing::{Part, TimedExec};
+use crate::execute::expressions;
+use crate::execute::timing::{Measure, TimedExec};
+use crate::execute::work::StageWork;
 use crate::plan::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};
+use crate::plan::operators::{Operators, Place, detail, skipped};
+use crate::scan::columns::ColumnsExec;
 use crate::scan::dynamic_filter::KeyFilter;
 use crate::scan::parquet::{self, Division, Metadata, ParquetScan};
-use crate::scan::text;
+use crate::scan::text::{self, Divided};
 use crate::scan::{Scan, Source};
 use crate::stores::{JobIo, in_store};
 
@@ -52,11 +55,14 @@ pub(crate) struct ReadyStage {
     pub rows: AtomicUsize,
     /// Set when a limit is reached; multitasks that have not run skip their work.
     pub stop: AtomicBool,
+    pub work: StageWork,
 }
 
 /// Builds stages that are ready to run.
 pub(crate) struct Builder<'a> {
     pub plan: &'a StagePlan,
+    /// The operators of each stage.
+    pub operators: &'a [Operators],
     pub metadata: &'a Metadata,
     pub io: &'a JobIo,
     pub ledger: &'a Arc<dyn Ledger>,
@@ -88,7 +94,8 @@ impl Builder<'_> {
         let stage = &self.plan.stages[index];
         let mut scans = HashMap::new();
         let constraints = Constraints { pinned: stage.whole, divisible: stage.divisible };
-        let plan = self.node(&stage.root, stage, index, constraints, &mut scans)?;
+        let mut work = StageWork::default();
+        let plan = self.node(&stage.root, stage, index, constraints, &mut scans, &mut work)?;
         let partitions = plan.output_partitioning().partition_count();
         let reads: Vec<Reads> = if stage.whole {
             vec![scans.values().flat_map(|s| (0..s.tasks.len()).map(|t| (Arc::clone(s), t))).collect()]
@@ -113,6 +120,7 @@ impl Builder<'_> {
             left: AtomicUsize::new(n),
             rows: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
+            work,
         })
     }
 
@@ -123,49 +131,57 @@ impl Builder<'_> {
         index: usize,
         constraints: Constraints,
         scans: &mut HashMap<usize, Arc<Scan>>,
+        work: &mut StageWork,
     ) -> Result<Node> {
+        let place = self.operators[index].places.get(&key(node)).copied();
         let cut = self.plan.cuts.get(&key(node)).filter(|c| c.stage != index && !stage.whole);
         if let Some(exchange) = cut.and_then(|c| (self.exchanges)(c.stage)) {
-            return Ok(ExchangeExec::in_place_of(node, exchange));
+            let leaf = ExchangeExec::in_place_of(node, exchange);
+            return Ok(
+                self.timed(leaf, Measure::of(place).map(|measure| Measure { counts_bytes: true, ..measure }))
+            );
         }
-        if !stage.whole {
-            if let Some(r) = node.downcast_ref::<RepartitionExec>()
-                && matches!(r.partitioning(), Partitioning::RoundRobinBatch(_))
-            {
-                let constraints = Constraints { divisible: true, ..constraints };
-                return self.node(r.input(), stage, index, constraints, scans);
-            }
-            if let Some(s) = node.downcast_ref::<ScalarSubqueryExec>() {
-                return self.node(s.input(), stage, index, constraints, scans);
-            }
+        if let Some(input) = skipped(node).filter(|_| !stage.whole) {
+            let divisible = constraints.divisible || !node.is::<ScalarSubqueryExec>();
+            return self.node(input, stage, index, Constraints { divisible, ..constraints }, scans, work);
         }
-        if let Some(scan) = self.scan(node, constraints, scans)? {
+        if let Some(scan) = self.scan(node, constraints, scans, place, work)? {
             return Ok(scan);
         }
         let children = node.children();
-        if children.is_empty() {
-            return Ok(Arc::clone(node));
-        }
         let pinned = constraints.pinned || pairs_partitions(node);
         // More partitions would break a node that requires a single partition or limits each of them.
         let divisible = constraints.divisible && node.fetch().is_none();
         let wanted = node.input_distribution_requirements().into_per_child();
-        let mut children = children
+        let children = children
             .into_iter()
             .enumerate()
             .map(|(i, child)| {
                 let divisible =
                     divisible && matches!(wanted.get(i), None | Some(Distribution::UnspecifiedDistribution));
-                self.node(child, stage, index, Constraints { pinned, divisible }, scans)
+                let child = self.node(child, stage, index, Constraints { pinned, divisible }, scans, work)?;
+                // A join with a build side has built it when it first asks for a row of its other side.
+                let probes = place.filter(|place| i > 0 && place.build.is_some()).map(|place| place.own);
+                Ok(match probes {
+                    Some(probe) => TimedExec::called_by(child, probe),
+                    None => child,
+                })
             })
             .collect::<Result<Vec<_>>>()?;
-        let split = is_split(node) && !stage.whole;
-        if !split {
-            children =
-                children.into_iter().map(|c| TimedExec::wrap(c, Part::Operators, self.ledger)).collect();
-        }
         let rebuilt = replace_children_if_necessary(Arc::clone(node), children)?;
-        Ok(if split { rebuilt } else { TimedExec::wrap(rebuilt, Part::NotSplit, self.ledger) })
+        let Some((place, measure)) = place.zip(Measure::of(place)) else { return Ok(rebuilt) };
+        let properties = Arc::clone(rebuilt.properties());
+        let (timed, timers) = expressions::timed(rebuilt)?;
+        work.nodes.push((place.build.unwrap_or(place.own), Arc::clone(&timed)));
+        work.timers.extend(timers.into_iter().map(|timer| (place.own, timer)));
+        Ok(TimedExec::wrap(timed, &properties, measure, self.ledger))
+    }
+
+    fn timed(&self, node: Node, measure: Option<Measure>) -> Node {
+        match measure {
+            Some(measure) => TimedExec::wrap(Arc::clone(&node), node.properties(), measure, self.ledger),
+            None => node,
+        }
     }
 
     /// Returns the leaf that decodes a file scan from memory; `None` for other nodes.
@@ -174,6 +190,8 @@ impl Builder<'_> {
         node: &Node,
         constraints: Constraints,
         scans: &mut HashMap<usize, Arc<Scan>>,
+        place: Option<Place>,
+        work: &mut StageWork,
     ) -> Result<Option<Node>> {
         let Some(config) = text::file_scan(node) else { return Ok(None) };
         let one = config.file_groups.len() <= 1;
@@ -184,26 +202,48 @@ impl Builder<'_> {
             || (one && !constraints.divisible)
             || config.limit.is_some() && one
             || (config.output_partitioning.is_some() && !constraints.divisible);
-        let division = Division { pinned, min_partitions: self.min_partitions };
+        let in_order = !is_ordered_by_top_k(node);
+        let division = Division { pinned, min_partitions: self.min_partitions, in_order };
         let open = |file: &PartitionedFile| (self.open)(config, file);
-        let (leaf, scan) = match ParquetScan::of(node) {
-            Some(scan) => parquet::divide(&scan, division, self.metadata, &open)?,
+        let (leaf, scan, timers) = match ParquetScan::of(node) {
+            Some(scan) => {
+                let (leaf, scan) = parquet::divide(&scan, division, self.metadata, &open)?;
+                let by_column = leaf.downcast_ref::<ColumnsExec>();
+                let timers = by_column.into_iter().flat_map(ColumnsExec::timers).cloned().collect();
+                (leaf, scan, timers)
+            }
             None => {
-                let (leaf, scan, paths) = text::divide(config, division, &open)?;
+                let Divided { leaf, scan, paths, timers } = text::divide(config, division, &open)?;
                 for (source, path) in paths.iter().enumerate() {
                     self.io.add(in_store(config.object_store_url.as_ref(), path), &scan, source);
                 }
-                (leaf, scan)
+                (leaf, scan, timers)
             }
         };
-        let timed = TimedExec::wrap(leaf, Part::Decode, self.ledger);
-        scans.insert(key(&timed), scan);
+        scans.insert(key(&leaf), scan);
+        if let Some(place) = place {
+            work.timers.extend(timers.into_iter().map(|timer| (place.own, timer)));
+            work.nodes.push((place.own, Arc::clone(&leaf)));
+        }
+        let decodes = |measure| Measure { decodes: true, counts_bytes: true, ..measure };
+        let timed = self.timed(leaf, Measure::of(place).map(decodes));
         let filtered = match ParquetScan::of(node).and_then(|s| s.source.filter()) {
             Some(predicate) => with_key_filters(timed, &predicate)?,
             None => timed,
         };
-        Ok(Some(filtered))
+        let keys = place.and_then(|place| place.keys);
+        Ok(Some(self.timed(filtered, keys.map(|operator| Measure { operator, ..Measure::default() }))))
     }
+}
+
+/// Returns true for a scan below a TopK, whose row groups DataFusion's opener sorts so that it can leave out most of them.
+fn is_ordered_by_top_k(node: &Node) -> bool {
+    let predicate = ParquetScan::of(node).and_then(|scan| scan.source.filter());
+    let tightens = predicate.is_some_and(|predicate| {
+        matches!(DynamicFilterTracking::classify(&predicate), DynamicFilterTracking::Watching(_))
+    });
+    // The source has no other way to ask for its order.
+    tightens && detail(node).is_some_and(|detail| detail.contains(", sort_order_for_reorder=["))
 }
 
 /// Adds the key filters of build sides above a scan.
@@ -221,38 +261,6 @@ fn with_key_filters(mut leaf: Node, predicate: &Arc<dyn PhysicalExpr>) -> Result
         }
     }
     Ok(leaf)
-}
-
-/// Returns true for operators whose work is split into single-resource monotasks.
-pub(crate) fn is_split(node: &Node) -> bool {
-    const SPLIT: [&str; 25] = [
-        "AggregateExec",
-        "BoundedWindowAggExec",
-        "CoalesceBatchesExec",
-        "CoalescePartitionsExec",
-        "CooperativeExec",
-        "CrossJoinExec",
-        "DataSinkExec",
-        "DataSourceExec",
-        "EmptyExec",
-        "FilterExec",
-        "GlobalLimitExec",
-        "HashJoinExec",
-        "InterleaveExec",
-        "LocalLimitExec",
-        "NestedLoopJoinExec",
-        "PartialSortExec",
-        "PartitionedTopKExec",
-        "PlaceholderRowExec",
-        "ProjectionExec",
-        "RepartitionExec",
-        "SortExec",
-        "SortMergeJoinExec",
-        "SortPreservingMergeExec",
-        "UnionExec",
-        "WindowAggExec",
-    ];
-    SPLIT.contains(&node.name()) || node.is::<ScalarSubqueryExec>()
 }
 
 /// Returns the scans that multitask `partition` of `node` reads.

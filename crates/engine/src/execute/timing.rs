@@ -1,9 +1,12 @@
-//! Measures the parts of a compute monotask's time: decode, operators, encode, not split.
+//! Measures the core time of each operator within a compute monotask.
 //!
-//! A monotask runs on one thread from start to end, so its parts are measured in a thread-local stack of
-//! frames. Entering a part pushes a frame. Leaving it adds the elapsed time minus that of its inner parts.
-//! [`TimedExec`] wraps scans, nodes that are not split, and the children of those. All other operators
-//! are the remainder. The cost is two clock reads per batch, so nothing below a batch is measured.
+//! A monotask runs on one thread from start to end, and operators call each other, so the open calls are a stack.
+//! Where one operator calls another or returns, the core time since the last such place belongs to the operator that ran:
+//! times are exclusive, and add up. [`TimedExec`] wraps every node of a stage's plan. The cost is two reads of a [`Clock`]
+//! for each batch and operator, so nothing below a batch is measured.
+//!
+//! To compare a what-if with a real run, an operator can be slowed ([`Slowed`]): it keeps its core busy in proportion to
+//! the core time of each call.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,7 +14,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -21,61 +23,131 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskCo
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{Stream, StreamExt};
+use pellucid_runtime::mark_operator;
 
 use crate::error::panic_message;
-use crate::execute::exchange::{Ledger, stopped};
+use crate::execute::clock::{Clock, now_ns};
+use crate::execute::exchange::{Ledger, batch_bytes, stopped};
+use crate::plan::operators::Place;
+use crate::scan::column_work::{self, ColumnWork};
 
-/// A part of a compute monotask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Decoding of input.
-    Decode,
-    /// Operators that are split into monotasks.
-    Operators,
-    /// Partitioning or encoding of output.
-    Encode,
-    /// Operators that are not split into monotasks.
-    NotSplit,
+/// The work of one operator in a monotask.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Work {
+    pub cpu_ns: u64,
+    pub batches: u64,
+    pub rows: u64,
+    pub bytes: u64,
+    /// Of a scan that decodes its columns one by one.
+    pub columns: Vec<ColumnWork>,
 }
 
-/// Time of each part within one monotask.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Parts {
-    pub decode_ns: u64,
-    pub encode_ns: u64,
-    pub not_split_ns: u64,
+/// An operator that takes `factor` times its core time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slowed {
+    pub operator: usize,
+    pub factor: f64,
 }
 
 #[derive(Default)]
 struct Frames {
-    /// Time of inner parts, one entry per open part.
-    inner: Vec<u64>,
-    parts: Parts,
+    /// Operators whose calls are open, innermost last.
+    open: Vec<usize>,
+    /// Its laps end where `open` changes.
+    clock: Clock,
+    /// Core time of the last lap.
+    last_ns: u64,
+    /// By operator.
+    work: Vec<Work>,
+    slowed: Option<Slowed>,
+    /// Number in the job of the stage's first operator.
+    first: u32,
+    /// Core time of the slowed operator that it has not been slowed for yet.
+    due_ns: u64,
+}
+
+impl Frames {
+    /// Adds the time since the last change to the innermost operator.
+    fn charge(&mut self) {
+        self.last_ns = self.clock.lap();
+        if let Some(&operator) = self.open.last() {
+            self.of(operator).cpu_ns += self.last_ns;
+            if self.slowed.is_some_and(|slowed| slowed.operator == operator) {
+                self.due_ns += self.last_ns;
+            }
+        }
+    }
+
+    /// Slows the innermost operator, which is about to return or to become another, for its core time since the last
+    /// time.
+    fn slow(&mut self) {
+        let Some(slowed) = self.slowed.filter(|slowed| self.open.last() == Some(&slowed.operator)) else {
+            return;
+        };
+        let until = now_ns() + (self.due_ns as f64 * (slowed.factor - 1.0)) as u64;
+        while now_ns() < until {}
+        self.charge();
+        self.due_ns = 0;
+    }
+
+    /// Tells samples of this thread which operator runs.
+    fn mark(&self) {
+        mark_operator(self.open.last().map(|operator| self.first + *operator as u32));
+    }
+
+    fn of(&mut self, operator: usize) -> &mut Work {
+        if self.work.len() <= operator {
+            self.work.resize_with(operator + 1, Work::default);
+        }
+        &mut self.work[operator]
+    }
 }
 
 thread_local! {
     static FRAMES: RefCell<Frames> = RefCell::default();
 }
 
-/// Runs `work` and adds its time, minus that of inner parts, to `part`.
-pub(crate) fn timed<T>(part: Part, work: impl FnOnce() -> T) -> T {
-    FRAMES.with_borrow_mut(|f| f.inner.push(0));
-    let start = Instant::now();
-    let result = work();
-    let elapsed = start.elapsed().as_nanos() as u64;
-    FRAMES.with_borrow_mut(|f| {
-        let own = elapsed.saturating_sub(f.inner.pop().unwrap_or(0));
-        match part {
-            Part::Decode => f.parts.decode_ns += own,
-            Part::Encode => f.parts.encode_ns += own,
-            Part::NotSplit => f.parts.not_split_ns += own,
-            Part::Operators => {}
+/// Runs `work`, and adds its core time, minus that of operators that it calls, to `operator`.
+pub(crate) fn timed<T>(operator: usize, work: impl FnOnce() -> T) -> T {
+    changing(operator, None, work).0
+}
+
+/// Runs `work` like [`timed`]. The call that is open before becomes the work of `caller`, if given. Returns the operator
+/// that the call of `operator` has become.
+fn changing<T>(operator: usize, caller: Option<usize>, work: impl FnOnce() -> T) -> (T, usize) {
+    FRAMES.with_borrow_mut(|frames| {
+        frames.charge();
+        if let Some(caller) = caller {
+            frames.slow();
+            if let Some(innermost) = frames.open.last_mut() {
+                *innermost = caller;
+            }
         }
-        if let Some(outer) = f.inner.last_mut() {
-            *outer += elapsed;
-        }
+        frames.open.push(operator);
+        frames.mark();
     });
-    result
+    let result = work();
+    let left = FRAMES.with_borrow_mut(|frames| {
+        frames.charge();
+        frames.slow();
+        let left = frames.open.pop();
+        frames.mark();
+        left
+    });
+    (result, left.unwrap_or(operator))
+}
+
+/// Clears the measurements of this thread, which an earlier monotask or a panic may have left. `first`, the number in
+/// the job of the stage's first operator, and `slowed` hold until the next call.
+pub(crate) fn reset(first: u32, slowed: Option<Slowed>) {
+    FRAMES.set(Frames { first, slowed, ..Frames::default() });
+    mark_operator(None);
+    column_work::reset();
+}
+
+/// Takes the work by operator on this thread since [`reset`].
+pub(crate) fn take() -> Vec<Work> {
+    FRAMES.with_borrow_mut(|frames| std::mem::take(&mut frames.work))
 }
 
 /// A panic of a decoder, which some damaged files cause.
@@ -90,49 +162,69 @@ impl fmt::Display for DecoderPanic {
 
 impl std::error::Error for DecoderPanic {}
 
-/// Runs `work` like [`timed`]. A panic of a decoder becomes an error with a [`DecoderPanic`].
-fn timed_and_caught<T>(part: Part, work: impl FnOnce() -> T) -> Result<T> {
-    if part != Part::Decode {
-        return Ok(timed(part, work));
-    }
+/// Turns a panic of a decoder into an error with a [`DecoderPanic`].
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T> {
     // Unwind safety: the error ends the job, and with it the decoder.
-    timed(part, || catch_unwind(AssertUnwindSafe(work))).map_err(|panic| {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let panic = DecoderPanic(panic_message(panic.as_ref()).to_string());
         DataFusionError::External(Box::new(panic))
     })
 }
 
-/// Clears the measurements of this thread, which an earlier monotask or a panic may have left.
-pub(crate) fn reset() {
-    FRAMES.take();
+/// How a node is measured.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Measure {
+    /// The operator that the node is.
+    pub operator: usize,
+    /// The operator that the caller becomes when it first asks for a row of this node.
+    pub caller: Option<usize>,
+    /// True for a decoder, whose panics are errors.
+    pub decodes: bool,
+    /// True if the bytes of its batches are counted.
+    pub counts_bytes: bool,
 }
 
-/// Returns the parts measured on this thread since [`reset`].
-pub(crate) fn parts() -> Parts {
-    FRAMES.with_borrow(|f| f.parts)
+impl Measure {
+    pub(crate) fn of(place: Option<Place>) -> Option<Self> {
+        place.map(|place| Self { operator: place.build.unwrap_or(place.own), ..Self::default() })
+    }
+
+    fn run<T>(self, operator: usize, work: impl FnOnce() -> T) -> (Result<T>, usize) {
+        changing(operator, self.caller, || if self.decodes { caught(work) } else { Ok(work()) })
+    }
 }
 
-/// A wrapper that adds the time of a node's polls to one [`Part`].
+/// A wrapper that measures a node.
 pub(crate) struct TimedExec {
     input: Arc<dyn ExecutionPlan>,
-    part: Part,
+    /// Those of the node as planned: a node whose expressions are timed does not know its own.
+    properties: Arc<PlanProperties>,
+    measure: Measure,
     /// Checked before each batch, to stop if the job has ended early.
     ledger: Arc<dyn Ledger>,
 }
 
 impl fmt::Debug for TimedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?}", self.part, self.input)
+        write!(f, "{} {:?}", self.measure.operator, self.input)
     }
 }
 
 impl TimedExec {
     pub(crate) fn wrap(
         input: Arc<dyn ExecutionPlan>,
-        part: Part,
+        properties: &Arc<PlanProperties>,
+        measure: Measure,
         ledger: &Arc<dyn Ledger>,
     ) -> Arc<dyn ExecutionPlan> {
-        Arc::new(Self { input, part, ledger: Arc::clone(ledger) })
+        Arc::new(Self { input, properties: Arc::clone(properties), measure, ledger: Arc::clone(ledger) })
+    }
+
+    /// Makes the node that calls `node` the operator `caller` when it first asks for a row.
+    pub(crate) fn called_by(node: Arc<dyn ExecutionPlan>, caller: usize) -> Arc<dyn ExecutionPlan> {
+        let Some(timed) = node.downcast_ref::<Self>() else { return node };
+        let measure = Measure { caller: Some(caller), ..timed.measure };
+        Self::wrap(Arc::clone(&timed.input), &timed.properties, measure, &timed.ledger)
     }
 }
 
@@ -148,7 +240,7 @@ impl ExecutionPlan for TimedExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
+        &self.properties
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -167,20 +259,33 @@ impl ExecutionPlan for TimedExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(match children.pop() {
-            Some(child) => Self::wrap(child, self.part, &self.ledger),
+            Some(child) => Self::wrap(child, &self.properties, self.measure, &self.ledger),
             None => self,
         })
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let stream = timed_and_caught(self.part, || self.input.execute(partition, context))??;
-        Ok(Box::pin(TimedStream { stream, part: self.part, ledger: Arc::clone(&self.ledger) }))
+        // Preparing a probe side is not yet asking it for rows.
+        let preparing = Measure { caller: None, ..self.measure };
+        let (stream, _) = preparing.run(self.measure.operator, || self.input.execute(partition, context));
+        let (measure, ledger, schema) = (self.measure, Arc::clone(&self.ledger), self.input.schema());
+        Ok(Box::pin(TimedStream {
+            stream: Some(stream??),
+            schema,
+            operator: measure.operator,
+            measure,
+            ledger,
+        }))
     }
 }
 
 struct TimedStream {
-    stream: SendableRecordBatchStream,
-    part: Part,
+    /// `None` while it is dropped.
+    stream: Option<SendableRecordBatchStream>,
+    schema: SchemaRef,
+    /// The operator whose work the next call is.
+    operator: usize,
+    measure: Measure,
     ledger: Arc<dyn Ledger>,
 }
 
@@ -191,44 +296,167 @@ impl Stream for TimedStream {
         if self.ledger.is_stopped() {
             return Poll::Ready(Some(Err(stopped())));
         }
-        let part = self.part;
-        let polled = timed_and_caught(part, || self.stream.poll_next_unpin(cx));
+        let (measure, operator) = (self.measure, self.operator);
+        let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
+        let (polled, became) = measure.run(operator, || stream.poll_next_unpin(cx));
+        self.operator = became;
+        if measure.decodes {
+            FRAMES.with_borrow_mut(|frames| {
+                let core_ns = frames.last_ns;
+                column_work::settle(&mut frames.of(became).columns, core_ns);
+            });
+        }
+        if let Ok(Poll::Ready(Some(Ok(batch)))) = &polled {
+            FRAMES.with_borrow_mut(|frames| {
+                let work = frames.of(became);
+                work.batches += 1;
+                work.rows += batch.num_rows() as u64;
+                if measure.counts_bytes {
+                    work.bytes += batch_bytes(batch);
+                }
+            });
+        }
         polled.unwrap_or_else(|error| Poll::Ready(Some(Err(error))))
     }
 }
 
 impl RecordBatchStream for TimedStream {
     fn schema(&self) -> SchemaRef {
-        self.stream.schema()
+        Arc::clone(&self.schema)
+    }
+}
+
+/// An operator's state is freed when its stream is, which takes long for large ones.
+impl Drop for TimedStream {
+    fn drop(&mut self) {
+        let stream = self.stream.take();
+        // A thread that ends may have dropped its measurements before a stream.
+        if FRAMES.try_with(|_| ()).is_ok() {
+            timed(self.operator, || drop(stream));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
     fn panic_of_a_decoder_is_an_error() {
-        let error = timed_and_caught::<()>(Part::Decode, || panic!("index 7 out of range")).unwrap_err();
+        let error = caught::<()>(|| panic!("index 7 out of range")).unwrap_err();
         assert!(matches!(error.find_root(), DataFusionError::External(e) if e.is::<DecoderPanic>()));
         assert!(error.to_string().contains("index 7 out of range"), "{error}");
-        assert_eq!(timed_and_caught(Part::Decode, || 7).unwrap(), 7);
-        assert!(catch_unwind(|| timed_and_caught::<()>(Part::Operators, || panic!("a fault"))).is_err());
+        assert_eq!(caught(|| 7).unwrap(), 7);
+    }
+
+    fn spin(rounds: u64) -> u64 {
+        (0..rounds).fold(0, |a, b| std::hint::black_box(a ^ b))
     }
 
     #[test]
-    fn inner_parts_are_subtracted_from_outer_parts() {
-        reset();
-        let spin = |n: u64| (0..n).fold(0u64, |a, b| std::hint::black_box(a ^ b));
-        timed(Part::NotSplit, || {
-            timed(Part::Decode, || spin(200_000));
-            timed(Part::Operators, || timed(Part::Encode, || spin(1000)));
+    fn times_are_exclusive_and_add_up() {
+        reset(0, None);
+        let begin = Instant::now();
+        timed(0, || {
+            timed(1, || spin(2_000_000));
+            timed(2, || timed(1, || spin(1000)));
         });
-        let all = parts();
-        assert!(all.decode_ns > 0 && all.encode_ns > 0);
-        // The time outside the inner parts is negligible compared to 200,000 rounds.
-        assert!(all.not_split_ns < all.decode_ns);
-        reset();
-        assert_eq!(parts().decode_ns, 0);
+        let elapsed = begin.elapsed().as_nanos() as u64;
+        let work = take();
+        let sum: u64 = work.iter().map(|w| w.cpu_ns).sum();
+        // The kernel's two clocks differ by some millionths; a time that were counted twice would be twice as much.
+        assert!(sum <= elapsed + elapsed / 100 && work[1].cpu_ns > 0, "{sum} of {elapsed}");
+        // The time outside of operator 1 is negligible compared to two million rounds.
+        assert!(work[0].cpu_ns + work[2].cpu_ns < work[1].cpu_ns);
+        assert!(take().is_empty());
+    }
+
+    /// A stream that spins when it is dropped.
+    struct Slow;
+
+    impl Stream for Slow {
+        type Item = Result<RecordBatch>;
+
+        fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            column_work::add(1, ColumnWork { ns: 7, encoded_bytes: 3, decoded_bytes: 5 });
+            Poll::Ready(None)
+        }
+    }
+
+    impl RecordBatchStream for Slow {
+        fn schema(&self) -> SchemaRef {
+            Arc::new(datafusion::arrow::datatypes::Schema::empty())
+        }
+    }
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            spin(2_000_000);
+        }
+    }
+
+    struct NoLedger;
+
+    impl Ledger for NoLedger {
+        fn hold(&self, _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn release(&self, _: u64) {}
+
+        fn is_stopped(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn dropping_a_stream_and_its_columns_are_work_of_its_operator() {
+        reset(0, None);
+        let stream: SendableRecordBatchStream = Box::pin(Slow);
+        let measure = Measure { operator: 3, decodes: true, ..Measure::default() };
+        let (schema, ledger) = (stream.schema(), Arc::new(NoLedger));
+        let mut timed = TimedStream { stream: Some(stream), schema, operator: 3, measure, ledger };
+        assert!(futures::executor::block_on(timed.next()).is_none());
+        let polled = take();
+        let column = polled[3].columns[1];
+        assert_eq!((column.encoded_bytes, column.decoded_bytes), (3, 5));
+        assert!(column.ns <= 7.min(polled[3].cpu_ns), "{column:?}");
+        drop(timed);
+        assert!(take()[3].cpu_ns > polled[3].cpu_ns);
+    }
+
+    #[test]
+    fn call_becomes_the_work_of_another_operator() {
+        reset(0, None);
+        let ((), became) = changing(0, None, || {
+            spin(1000);
+            changing(2, Some(1), || spin(10));
+            spin(2_000_000);
+        });
+        let work = take();
+        assert_eq!(became, 1);
+        assert!(work[0].cpu_ns < work[1].cpu_ns);
+    }
+
+    #[test]
+    fn slowed_operator_takes_a_multiple_of_its_own_time() {
+        reset(0, Some(Slowed { operator: 1, factor: 3.0 }));
+        let mut own_ns = 0;
+        timed(0, || {
+            changing(1, None, || {
+                let begin = now_ns();
+                spin(2_000_000);
+                own_ns += now_ns() - begin;
+                // The slowed operator calls another and becomes a third; neither is slowed.
+                changing(2, Some(3), || spin(1000));
+                spin(2_000_000);
+            });
+        });
+        let work = take();
+        assert!(work[1].cpu_ns >= 3 * own_ns, "{} of {own_ns}", work[1].cpu_ns);
+        assert!(work[3].cpu_ns < 3 * own_ns, "{} of {own_ns}", work[3].cpu_ns);
+        assert!(work[2].cpu_ns < own_ns && work[0].cpu_ns < own_ns);
     }
 }

@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
-use datafusion::common::{DataFusionError, Diagnostic, Result, Span as DiagnosticSpan};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::context::SessionState;
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::{
@@ -21,6 +21,8 @@ use datafusion::sql::sqlparser::tokenizer::{Span, Tokenizer};
 use crate::functions::{special, table};
 use crate::sql::dialect::Pellucid;
 use crate::sql::tree;
+
+pub(crate) use crate::sql::place::error as wrong;
 
 /// Aggregates that take the clauses of a macro's call.
 const AGGREGATES: [&str; 12] = [
@@ -40,42 +42,52 @@ const AGGREGATES: [&str; 12] = [
 
 /// A macro with one number of parameters.
 struct Macro {
-    parameters: Vec<String>,
-    body: Expr,
+    parameters: Vec<&'static str>,
+    /// The line of the table, and its expression.
+    line: usize,
+    text: &'static str,
+    body: OnceLock<Option<Expr>>,
+}
+
+impl Macro {
+    /// Returns the expression, which is parsed when it is first needed: a statement calls few of the macros.
+    fn body(&self) -> Option<&Expr> {
+        let parsed = || {
+            // Without locations: the places of the table are not those of a statement.
+            let tokens = Tokenizer::new(&Pellucid, self.text).tokenize().ok()?;
+            let mut body = Parser::new(&Pellucid).with_tokens(tokens).parse_expr().ok()?;
+            // A macro may use those before it.
+            let _ = body.visit(&mut Expand { before: self.line, state: None });
+            Some(body)
+        };
+        self.body.get_or_init(parsed).as_ref()
+    }
 }
 
 /// The macros by name, each with its numbers of parameters.
-static MACROS: LazyLock<HashMap<String, Vec<Macro>>> = LazyLock::new(|| {
+static MACROS: LazyLock<HashMap<&'static str, Vec<Macro>>> = LazyLock::new(|| {
     let mut macros = HashMap::new();
-    for line in table::MACROS.lines() {
-        if let Some((names, parameters, mut body)) = parse(line) {
-            // A macro may use those before it.
-            let _ = body.visit(&mut Expand { macros: &macros, state: None });
-            for name in names {
-                let one = Macro { parameters: parameters.clone(), body: body.clone() };
-                macros.entry(name).or_insert_with(Vec::new).push(one);
-            }
+    for (line, text) in table::MACROS.lines().enumerate() {
+        let Some((names, parameters, text)) = parts(text) else { continue };
+        for name in names {
+            let one = Macro { parameters: parameters.clone(), line, text, body: OnceLock::new() };
+            macros.entry(name).or_insert_with(Vec::new).push(one);
         }
     }
     macros
 });
 
 /// Reads `name, other (a, b) = expression`; `None` for another line.
-fn parse(line: &str) -> Option<(Vec<String>, Vec<String>, Expr)> {
+fn parts(line: &str) -> Option<(Vec<&str>, Vec<&str>, &str)> {
     let (head, body) = line.split_once(") = ")?;
     let (names, parameters) = head.split_once('(')?;
-    let list = |text: &str| -> Vec<String> {
-        text.split(',').map(|one| one.trim().to_string()).filter(|one| !one.is_empty()).collect()
-    };
-    // Without locations: the places of the table are not those of a statement.
-    let tokens = Tokenizer::new(&Pellucid, body).tokenize().ok()?;
-    let body = Parser::new(&Pellucid).with_tokens(tokens).parse_expr().ok()?;
+    let list = |text| str::split(text, ',').map(str::trim).filter(|one| !one.is_empty()).collect();
     Some((list(names), list(parameters), body))
 }
 
 /// Returns the names of all macros.
-pub(crate) fn names() -> impl Iterator<Item = &'static String> {
-    MACROS.keys()
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    MACROS.keys().copied()
 }
 
 /// Expands the macros of a statement.
@@ -83,15 +95,16 @@ pub(crate) fn names() -> impl Iterator<Item = &'static String> {
 /// # Errors
 /// Returns an error with its place if a call has the wrong number of arguments, or a clause without meaning.
 pub(crate) fn expand(tree: &mut Tree, state: &SessionState) -> Result<()> {
-    match tree::visit(tree, &mut Expand { macros: &MACROS, state: Some(state) }) {
+    match tree::visit(tree, &mut Expand { before: usize::MAX, state: Some(state) }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
 }
 
 struct Expand<'a> {
-    macros: &'a HashMap<String, Vec<Macro>>,
-    /// The functions of the session; `None` while the macros are read.
+    /// The line of the table before which macros are known.
+    before: usize,
+    /// The functions of the session; `None` while a macro is read.
     state: Option<&'a SessionState>,
 }
 
@@ -128,7 +141,11 @@ impl Expand<'_> {
     /// Returns the expression that replaces a call; `None` if it calls no macro.
     fn call(&self, function: &Function) -> Result<Option<Expr>> {
         let Some((name, span)) = name(function) else { return Ok(None) };
-        let Some(macros) = self.macros.get(&name) else { return self.check(&name, span, function) };
+        let of_name = MACROS.get(name.as_str()).into_iter().flatten();
+        let macros: Vec<&Macro> = of_name.filter(|one| one.line < self.before).collect();
+        if macros.is_empty() {
+            return self.check(&name, span, function);
+        }
         let FunctionArguments::List(list) = &function.args else { return Ok(None) };
         let mut arguments = Vec::new();
         for argument in &list.args {
@@ -141,7 +158,7 @@ impl Expand<'_> {
         }
         // A macro may stand for some numbers of arguments of a function of the same name.
         let Some(one) = macros.iter().find(|one| one.parameters.len() == arguments.len()) else {
-            if self.state.is_some_and(|state| is_known(state, &name)) {
+            if self.state.is_none_or(|state| is_known(state, &name)) {
                 return self.check(&name, span, function);
             }
             let forms: Vec<String> =
@@ -152,7 +169,7 @@ impl Expand<'_> {
             };
             return Err(wrong(span, format!("cannot call {name}: {given}; write {}", forms.join(" or "))));
         };
-        let mut body = one.body.clone();
+        let Some(mut body) = one.body().cloned() else { return Ok(None) };
         let mut fill = Fill {
             parameters: &one.parameters,
             arguments: &arguments,
@@ -221,15 +238,9 @@ fn not_an_aggregate(name: &str, clause: &str, span: Span) -> DataFusionError {
     wrong(span, format!("cannot call {name} with {clause}: it is not an aggregate; remove {clause}"))
 }
 
-/// Returns an error at a place.
-pub(crate) fn wrong(span: Span, message: String) -> DataFusionError {
-    let diagnostic = Diagnostic::new_error(message.clone(), DiagnosticSpan::try_from_sqlparser_span(span));
-    DataFusionError::Plan(message).with_diagnostic(diagnostic)
-}
-
 /// Fills the arguments and clauses of a call into the body of a macro.
 struct Fill<'a> {
-    parameters: &'a [String],
+    parameters: &'a [&'static str],
     arguments: &'a [&'a Expr],
     call: &'a Function,
     span: Span,
@@ -310,7 +321,10 @@ mod tests {
     #[test]
     fn every_line_of_the_table_is_a_macro() {
         for line in table::MACROS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            assert!(parse(line).is_some(), "{line}");
+            let (names, parameters, _) = parts(line).unwrap_or_default();
+            let of_name = names.first().and_then(|name| MACROS.get(name)).into_iter().flatten();
+            let mut bodies = of_name.filter(|one| one.parameters == parameters).map(Macro::body);
+            assert!(bodies.next().is_some_and(|body| body.is_some()), "{line}");
         }
     }
 
@@ -321,6 +335,19 @@ mod tests {
         assert!(made.starts_with("SELECT date_part('year', CAST("), "{made}");
         // A column may have the name of a parameter.
         assert_eq!(expanded("SELECT ucase(x || y) FROM t").unwrap(), "SELECT upper(x || y) FROM t");
+    }
+
+    #[test]
+    fn patterns_are_escaped_with_backslashes_once() {
+        for (sql, expected) in [
+            (r"SELECT a LIKE 'C:\%'", r"SELECT a LIKE 'C:\\%' ESCAPE '\'"),
+            (r"SELECT a ILIKE 'x!%!!\' ESCAPE '!'", r"SELECT a ILIKE 'x\%\!\\' ESCAPE '\'"),
+            (r"SELECT a LIKE 'x\%' ESCAPE '\'", r"SELECT a LIKE 'x\%' ESCAPE '\'"),
+            ("SELECT a LIKE 'x%'", "SELECT a LIKE 'x%'"),
+        ] {
+            assert_eq!(expanded(sql).unwrap(), expected);
+            assert_eq!(expanded(expected).unwrap(), expected);
+        }
     }
 
     #[test]

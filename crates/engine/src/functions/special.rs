@@ -4,7 +4,7 @@ use datafusion::common::Result;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArgumentList, FunctionArguments, Ident, Interval, ObjectName, Subscript, TableAlias,
-    TableAliasColumnDef, TableFactor, UnaryOperator, Value,
+    TableAliasColumnDef, TableFactor, UnaryOperator, Value, ValueWithSpan,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
@@ -13,7 +13,7 @@ use crate::functions::macros::{name, wrong};
 use crate::sql::tree;
 
 /// Other names of functions.
-const RENAMED: [(&str, &str); 28] = [
+const RENAMED: [(&str, &str); 36] = [
     ("list_value", "make_array"),
     ("list_pack", "make_array"),
     ("list_indexof", "array_position"),
@@ -42,6 +42,14 @@ const RENAMED: [(&str, &str); 28] = [
     ("count_star", "count"),
     ("nvl2", "nvl2"),
     ("date_format", "to_char"),
+    ("greatest_common_divisor", "gcd"),
+    ("least_common_multiple", "lcm"),
+    ("left_grapheme", "left"),
+    ("right_grapheme", "right"),
+    ("rank_dense", "dense_rank"),
+    ("array_value", "make_array"),
+    ("array_zip", "arrays_zip"),
+    ("reservoir_quantile", "quantile_disc"),
 ];
 
 /// Aggregates `x` that lists have as `list_x`.
@@ -84,7 +92,16 @@ const OF_LISTS: [&str; 30] = [
 /// Returns an error with its place if the form of the call has no meaning.
 pub(crate) fn call(function: &Function) -> Result<Option<Expr>> {
     let (Some((name, span)), FunctionArguments::List(list)) = (name(function), &function.args) else {
-        return Ok(None);
+        // Without parentheses.
+        let name = function.name.to_string().to_lowercase();
+        return Ok(match name.as_str() {
+            "current_user" | "session_user" | "current_role" => Some(text_of("pellucid")),
+            "current_timestamp" => Some(tree::call("now", Vec::new())),
+            "localtimestamp" => Some(tree::call("current_localtimestamp", Vec::new())),
+            "localtime" => Some(tree::call("current_localtime", Vec::new())),
+            "current_catalog" => Some(text_of("memory")),
+            _ => None,
+        });
     };
     let plain = unnamed(list);
     let with = |to: &str, arguments: Vec<Expr>| {
@@ -143,6 +160,23 @@ pub(crate) fn call(function: &Function) -> Result<Option<Expr>> {
             let inner = with("unnest", vec![value.clone()]);
             Ok(Some(Expr::Function(with("unnest", vec![Expr::Function(inner)]))))
         }
+        // With names of groups, a struct.
+        ("regexp_extract", Some([text, pattern, Expr::Array(names), options @ ..])) if options.len() <= 1 => {
+            let options = options.first().cloned().unwrap_or_else(|| text_of(""));
+            let arguments =
+                [text.clone(), pattern.clone(), options].into_iter().chain(names.elem.iter().cloned());
+            Ok(Some(Expr::Function(with("pellucid_regexp_groups", arguments.collect()))))
+        }
+        // Within a frame that moves, the values of a list are joined; and those in an order, since DataFusion has one order
+        // for all calls of `string_agg`.
+        ("string_agg" | "listagg" | "group_concat", Some([text, separator @ ..]))
+            if (function.over.is_some() || is_ordered(list) && separator.iter().all(is_value))
+                && separator.len() <= 1 =>
+        {
+            let separator = separator.first().cloned().unwrap_or_else(|| text_of(","));
+            let list = Expr::Function(with("array_agg", vec![text.clone()]));
+            Ok(Some(tree::call_at(span, "list_aggregate", vec![list, text_of("string_agg"), separator])))
+        }
         ("struct_pack", None) => Ok(Some(Expr::Function(with("named_struct", named(list, &name, span)?)))),
         ("struct_insert" | "struct_update", None) => {
             let mut arguments = list.args.clone();
@@ -162,7 +196,10 @@ pub(crate) fn call(function: &Function) -> Result<Option<Expr>> {
             Ok(Some(Expr::Function(made)))
         }
         (_, Some(arguments)) if !function.within_group.is_empty() => {
-            Ok(within_group(&name, function, arguments, &with).map(Expr::Function))
+            match within_group(&name, function, arguments, &with) {
+                Some(made) => Ok(Some(call(&made)?.unwrap_or(Expr::Function(made)))),
+                None => Ok(None),
+            }
         }
         (_, Some([list, more @ ..]))
             if name.strip_prefix("list_").is_some_and(|of| OF_LISTS.contains(&of)) =>
@@ -224,6 +261,15 @@ fn within_group(
     Some(made)
 }
 
+/// Returns true for a call with ORDER BY.
+fn is_ordered(list: &FunctionArgumentList) -> bool {
+    list.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)))
+}
+
+fn is_value(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(_))
+}
+
 /// Returns the arguments if none has a name or is `*`.
 fn unnamed(list: &FunctionArgumentList) -> Option<Vec<Expr>> {
     let plain = |one: &FunctionArg| match one {
@@ -261,6 +307,17 @@ fn named(list: &FunctionArgumentList, function: &str, span: Span) -> Result<Vec<
 
 /// Rewrites operators and other special forms as calls.
 pub(crate) fn rewrite(expr: &mut Expr) {
+    if let Expr::BinaryOp { left, op, right } = expr
+        && let Some(function) = of_chain(op)
+    {
+        let taken = |side: &mut Expr| std::mem::replace(side, Expr::value(Value::Null));
+        *expr = chained(function, taken(left), taken(right));
+        return;
+    }
+    if let Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } = expr {
+        with_backslash(pattern, escape_char);
+        return;
+    }
     let made = match expr {
         Expr::Extract { field, expr: x, .. } => {
             Some(tree::call("date_part", vec![text_of(&field.to_string().to_lowercase()), (**x).clone()]))
@@ -273,8 +330,13 @@ pub(crate) fn rewrite(expr: &mut Expr) {
         Expr::BinaryOp { left, op, right } => {
             let both = |name| Some(tree::call(name, vec![(**left).clone(), (**right).clone()]));
             match op {
-                BinaryOperator::BitwiseXor | BinaryOperator::PGExp => both("power"),
-                BinaryOperator::DuckIntegerDivide => both("pellucid_quotient"),
+                BinaryOperator::Arrow => both("json_extract"),
+                BinaryOperator::LongArrow => both("json_extract_string"),
+                BinaryOperator::PGOverlap => both("list_has_any"),
+                BinaryOperator::AtArrow => both("list_has_all"),
+                BinaryOperator::ArrowAt => {
+                    Some(tree::call("list_has_all", vec![(**right).clone(), (**left).clone()]))
+                }
                 BinaryOperator::PGStartsWith => both("starts_with"),
                 BinaryOperator::PGRegexMatch => both("regexp_full_match"),
                 BinaryOperator::PGRegexNotMatch => both("regexp_full_match").map(not),
@@ -293,14 +355,7 @@ pub(crate) fn rewrite(expr: &mut Expr) {
             right: Box::new(Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(number("1")) }),
         }),
         Expr::Interval(Interval { value, leading_field: Some(unit), last_field: None, .. })
-            if matches!(
-                **value,
-                Expr::Nested(_)
-                    | Expr::Identifier(_)
-                    | Expr::CompoundIdentifier(_)
-                    | Expr::Function(_)
-                    | Expr::Cast { .. }
-            ) =>
+            if !matches!(**value, Expr::Value(_) | Expr::UnaryOp { .. }) =>
         {
             let unit = text_of(&unit.to_string().to_lowercase());
             Some(tree::call("pellucid_interval", vec![unit, (**value).clone()]))
@@ -326,6 +381,55 @@ pub(crate) fn rewrite(expr: &mut Expr) {
     };
     if let Some(made) = made {
         *expr = made;
+    }
+}
+
+/// Escapes a constant pattern of LIKE with backslashes, as DataFusion has it. Without ESCAPE, a backslash is a character like
+/// others. A second time, it changes nothing.
+fn with_backslash(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
+    const BACKSLASH: char = '\\';
+    let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), span }) = pattern else { return };
+    let by = match escape.as_ref().map(|escape| &escape.value) {
+        None => None,
+        Some(Value::SingleQuotedString(by)) if by.chars().count() == 1 => by.chars().next(),
+        Some(_) => return,
+    };
+    if by == Some(BACKSLASH) || (by.is_none() && !text.contains(BACKSLASH)) {
+        return;
+    }
+    let mut escaped = String::with_capacity(text.len() + 1);
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        let next = if by == Some(c) { characters.next() } else { None };
+        if next.is_some() || c == BACKSLASH {
+            escaped.push(BACKSLASH);
+        }
+        escaped.push(next.unwrap_or(c));
+    }
+    *text = escaped;
+    *escape = Some(Value::SingleQuotedString(BACKSLASH.to_string()).with_span(*span));
+}
+
+/// Returns the function of an operator that takes all operands of a chain.
+fn of_chain(op: &BinaryOperator) -> Option<&'static str> {
+    match op {
+        BinaryOperator::DuckIntegerDivide => Some("pellucid_quotient"),
+        BinaryOperator::BitwiseXor | BinaryOperator::PGExp => Some("pellucid_power"),
+        _ => None,
+    }
+}
+
+/// Returns a call of a function with two operands, or that in the left one with the right one added: a chain of calls
+/// within calls would take cubic time to plan.
+fn chained(function: &str, mut left: Expr, right: Expr) -> Expr {
+    match &mut left {
+        Expr::Function(Function { name, args: FunctionArguments::List(list), .. })
+            if name.to_string() == function =>
+        {
+            list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(right)));
+            left
+        }
+        _ => tree::call(function, vec![left, right]),
     }
 }
 
@@ -362,4 +466,33 @@ fn text_of(text: &str) -> Expr {
 
 fn not(expr: Expr) -> Expr {
     Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(expr) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::statements::Statement;
+
+    #[test]
+    fn chains_of_an_operator_are_one_call() {
+        use datafusion::sql::sqlparser::ast::{SelectItem, SetExpr, Statement as Parsed};
+        for (sql, expected) in [
+            ("SELECT a ** b ^ c ** 2", "pellucid_power(a, b, c, 2)"),
+            ("SELECT a // b // c", "pellucid_quotient(a, b, c)"),
+            ("SELECT a ** b // c", "pellucid_quotient(pellucid_power(a, b), c)"),
+        ] {
+            let parsed: Statement = sql.parse().unwrap();
+            let datafusion::sql::parser::Statement::Statement(tree) = parsed.tree().clone() else {
+                panic!("{sql}")
+            };
+            let Parsed::Query(query) = *tree else { panic!("{sql}") };
+            let SetExpr::Select(mut select) = *query.body else { panic!("{sql}") };
+            let Some(SelectItem::UnnamedExpr(expr)) = select.projection.first_mut() else { panic!("{sql}") };
+            let _ = datafusion::sql::sqlparser::ast::visit_expressions_mut(expr, |expr| {
+                rewrite(expr);
+                std::ops::ControlFlow::<()>::Continue(())
+            });
+            assert_eq!(expr.to_string(), expected);
+        }
+    }
 }

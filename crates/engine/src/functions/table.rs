@@ -37,6 +37,7 @@ to_char (x, f) = pellucid_to_char(x, f)
 strptime (s, f) = pellucid_strptime(s, pellucid_formats(f))
 try_strptime (s, f) = pellucid_try_strptime(s, pellucid_formats(f))
 pellucid_utc (x) = arrow_cast(x, 'Timestamp(Microsecond, Some("+00:00"))')
+now, get_current_timestamp, transaction_timestamp (  ) = CAST(pellucid_utc(now()) AS TIMESTAMPTZ)
 last_day (x) = CAST(date_trunc('month', CAST(x AS DATE)) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)
 date_add (d, i) = d + i
 epoch_us (x) = pellucid_micros(x)
@@ -49,7 +50,11 @@ age (x) = age(CAST(current_date() AS TIMESTAMP), x)
 time_bucket (width, x) = pellucid_bucket(width, x)
 time_bucket (width, x, origin) = pellucid_bucket(width, x, origin)
 today (  ) = current_date()
-get_current_timestamp, transaction_timestamp (  ) = now()
+ago (i) = now() - i
+days_in_month (x) = date_part('day', last_day(x))
+get_current_time, current_localtime (  ) = current_time()
+current_localtimestamp (  ) = CAST(now() AS TIMESTAMP)
+make_timestamp_ns (n) = arrow_cast(CAST(n AS BIGINT), 'Timestamp(Nanosecond, None)')
 to_millennia (n) = pellucid_interval('millennium', n)
 to_centuries (n) = pellucid_interval('century', n)
 to_decades (n) = pellucid_interval('decade', n)
@@ -75,10 +80,14 @@ length_grapheme (s) = character_length(s)
 sha256 (s) = encode(sha256(s), 'hex')
 base64, to_base64 (b) = encode(b, 'base64pad')
 from_base64 (s) = decode(s, 'base64pad')
+encode (s) = arrow_cast(CAST(s AS VARCHAR), 'Binary')
+decode (b) = arrow_cast(b, 'Utf8')
 hex, to_hex (x) = pellucid_hex(x)
 unhex, from_hex (s) = decode(s, 'hex')
 regexp_split_to_table (s, p) = unnest(regexp_split_to_array(s, p))
 glob (s, p) = pellucid_glob(s, p)
+substring_grapheme (s, a) = substr(s, a)
+substring_grapheme (s, a, n) = substr(s, a, n)
 
 # Numbers
 sign (x) = CAST(signum(x) AS TINYINT)
@@ -93,6 +102,7 @@ divide (x, y) = pellucid_quotient(x, y)
 xor (x, y) = x XOR y
 even (x) = signum(CAST(x AS DOUBLE)) * ceil(abs(CAST(x AS DOUBLE)) / 2.0) * 2.0
 ceiling (x) = ceil(x)
+round_even, roundbankers (x, n) = CASE WHEN (abs(CAST(x AS DOUBLE)) * power(10.0, n + 1)) % 10.0 = 5.0 THEN round(CAST(x AS DOUBLE) / 2.0, n) * 2.0 ELSE round(CAST(x AS DOUBLE), n) END
 isinf (x) = abs(CAST(x AS DOUBLE)) = CAST('inf' AS DOUBLE)
 isfinite (x) = abs(CAST(x AS DOUBLE)) < CAST('inf' AS DOUBLE)
 
@@ -120,12 +130,32 @@ list_reverse_sort, array_reverse_sort (l) = array_sort(l, 'DESC', 'NULLS LAST')
 map_contains, map_contains_key (m, k) = array_has(map_keys(m), k)
 map_contains_value (m, v) = array_has(map_values(m), v)
 map_extract_value (m, k) = m[k]
-list_dot_product, list_inner_product (a, b) = inner_product(a, b)
+list_dot_product, list_inner_product, array_dot_product, array_inner_product (a, b) = inner_product(a, b)
+list_negative_inner_product, list_negative_dot_product (a, b) = - inner_product(a, b)
+array_negative_inner_product, array_negative_dot_product (a, b) = - inner_product(a, b)
+list_cosine_distance, array_cosine_distance (a, b) = cosine_distance(a, b)
+list_cosine_similarity, array_cosine_similarity (a, b) = 1.0 - cosine_distance(a, b)
+list_sem (l) = list_aggregate(l, 'stddev_pop') / pellucid_sqrt(list_aggregate(l, 'count'))
+map_contains_entry (m, k, v) = coalesce(m[k] = v, false)
+generate_subscripts (l, dimension) = unnest(generate_series(1, array_length(l, dimension)))
+array_to_string_comma_default (l) = array_to_string(l, ',')
+
+# The session
+current_database, current_catalog (  ) = 'memory'
+current_schema (  ) = 'main'
+current_schemas (implicit) = CASE WHEN implicit IS NOT NULL THEN make_array('main') END
+
+# JSON
+json_array () = CAST('[]' AS JSON)
+json_object () = CAST('{}' AS JSON)
 
 # Aggregates
+json_group_array (x) = pellucid_json_group(array_agg(pellucid_json_item(x)), '[]')
+json_group_object (k, v) = pellucid_json_group(array_agg(pellucid_json_member(k, v)), '{}')
+json_group_structure (x) = json_extract(json_structure(pellucid_json_group(array_agg(pellucid_json_item(x)), '[]')), 0)
 list (x) = array_agg(x)
-group_concat, listagg, string_agg (x) = string_agg(x, ',')
-group_concat, listagg (x, separator) = string_agg(x, separator)
+group_concat, listagg, string_agg (x) = CAST(string_agg(x, ',') AS VARCHAR)
+group_concat, listagg, string_agg (x, separator) = CAST(string_agg(x, separator) AS VARCHAR)
 first, arbitrary (x) = first_value(x)
 last (x) = last_value(x)
 count_if, countif (c) = sum(CASE WHEN c THEN 1 ELSE 0 END)
@@ -135,6 +165,7 @@ variance (x) = var_samp(x)
 geomean, geometric_mean (x) = exp(avg(pellucid_ln(x)))
 sem (x) = stddev_pop(x) / pellucid_sqrt(count(x))
 favg, mean (x) = avg(x)
+weighted_avg, wavg (x, w) = sum(x * w) / sum(CASE WHEN x IS NOT NULL THEN w ELSE 0 END)
 fsum, sumkahan, kahan_sum (x) = sum(CAST(x AS DOUBLE))
 max (x, n) = array_slice(array_agg(x ORDER BY x DESC NULLS LAST) FILTER (WHERE x IS NOT NULL), 1, n)
 min (x, n) = array_slice(array_agg(x ORDER BY x ASC NULLS LAST) FILTER (WHERE x IS NOT NULL), 1, n)

@@ -2,6 +2,8 @@
 //!
 //! Source: <https://github.com/RoaringBitmap/RoaringFormatSpec>.
 
+use bytes::Buf;
+
 /// First two bytes of a 32-bit bitmap with runs.
 const WITH_RUNS: u32 = 12347;
 /// First four bytes of a 32-bit bitmap without runs.
@@ -15,35 +17,12 @@ const MAX_CONTAINER: usize = 1 << 16;
 /// Bytes of a container that is a bitmap.
 const BITMAP_BYTES: usize = 8192;
 
-/// Bytes that are read from their start.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take(2)?.try_into().ok().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
-    }
-}
-
 /// Returns the values of a bitmap, ascending; `None` if the bytes are damaged.
 pub(super) fn values(bytes: &[u8]) -> Option<Vec<u64>> {
-    let mut reader = Reader(bytes);
+    let mut reader = bytes;
     let mut values = Vec::new();
-    for _ in 0..reader.u64()? {
-        let high = u64::from(reader.u32()?) << 32;
+    for _ in 0..reader.try_get_u64_le().ok()? {
+        let high = u64::from(reader.try_get_u32_le().ok()?) << 32;
         part(&mut reader, high, &mut values)?;
     }
     values.is_sorted_by(|a, b| a < b).then_some(values)
@@ -51,38 +30,38 @@ pub(super) fn values(bytes: &[u8]) -> Option<Vec<u64>> {
 
 /// Returns the values of 32-bit bitmaps that follow each other, each after its size, as Delta's first format has them.
 pub(super) fn native_values(bytes: &[u8]) -> Option<Vec<u64>> {
-    let mut reader = Reader(bytes);
+    let mut reader = bytes;
     let mut values = Vec::new();
-    let number = |reader: &mut Reader<'_>| reader.take(4)?.try_into().ok().map(u32::from_be_bytes);
-    for index in 0..u64::from(number(&mut reader)?) {
-        let size = number(&mut reader)? as usize;
-        part(&mut Reader(reader.take(size)?), index << 32, &mut values)?;
+    for index in 0..u64::from(reader.try_get_u32().ok()?) {
+        let size = reader.try_get_u32().ok()? as usize;
+        part(&mut reader.split_off(..size)?, index << 32, &mut values)?;
     }
     values.is_sorted_by(|a, b| a < b).then_some(values)
 }
 
 /// Reads a 32-bit bitmap.
-fn part(reader: &mut Reader<'_>, high: u64, values: &mut Vec<u64>) -> Option<()> {
-    let cookie = reader.u32()?;
+fn part(reader: &mut &[u8], high: u64, values: &mut Vec<u64>) -> Option<()> {
+    let cookie = reader.try_get_u32_le().ok()?;
     let (count, runs) = if cookie & 0xffff == WITH_RUNS {
         let count = (cookie >> 16) as usize + 1;
-        (count, Some(reader.take(count.div_ceil(8))?))
+        (count, Some(reader.split_off(..count.div_ceil(8))?))
     } else if cookie == WITHOUT_RUNS {
-        (reader.u32()? as usize, None)
+        (reader.try_get_u32_le().ok()? as usize, None)
     } else {
         return None;
     };
-    let mut descriptions = Reader(reader.take(count.checked_mul(4)?)?);
+    let mut descriptions = reader.split_off(..count.checked_mul(4)?)?;
     if runs.is_none() || count >= OFFSETS_FROM {
-        reader.take(count * 4)?;
+        reader.split_off(..count * 4)?;
     }
     for index in 0..count {
-        let base = high | u64::from(descriptions.u16()?) << 16;
-        let cardinality = usize::from(descriptions.u16()?) + 1;
+        let base = high | u64::from(descriptions.try_get_u16_le().ok()?) << 16;
+        let cardinality = usize::from(descriptions.try_get_u16_le().ok()?) + 1;
         let before = values.len();
         if runs.is_some_and(|runs| runs[index / 8] >> (index % 8) & 1 == 1) {
-            for _ in 0..reader.u16()? {
-                let (start, more) = (u64::from(reader.u16()?), u64::from(reader.u16()?));
+            for _ in 0..reader.try_get_u16_le().ok()? {
+                let (start, more) =
+                    (u64::from(reader.try_get_u16_le().ok()?), u64::from(reader.try_get_u16_le().ok()?));
                 if values.len() - before > MAX_CONTAINER {
                     return None;
                 }
@@ -90,10 +69,10 @@ fn part(reader: &mut Reader<'_>, high: u64, values: &mut Vec<u64>) -> Option<()>
             }
         } else if cardinality <= MAX_ARRAY {
             for _ in 0..cardinality {
-                values.push(base | u64::from(reader.u16()?));
+                values.push(base | u64::from(reader.try_get_u16_le().ok()?));
             }
         } else {
-            for (at, byte) in reader.take(BITMAP_BYTES)?.iter().enumerate() {
+            for (at, byte) in reader.split_off(..BITMAP_BYTES)?.iter().enumerate() {
                 let set = (0..8).filter(|bit| byte >> bit & 1 == 1);
                 values.extend(set.map(|bit| base | (at as u64 * 8 + bit)));
             }

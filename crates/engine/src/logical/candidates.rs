@@ -2,13 +2,10 @@
 
 use datafusion::common::{Column, DataFusionError, SchemaError};
 use datafusion::execution::context::SessionState;
-use strsim::damerau_levenshtein;
 
 use crate::functions;
 use crate::logical::messages;
-
-/// Maximum number of names that a message lists.
-const LISTED: usize = 8;
+use crate::logical::nearest::{LISTED, did_you_mean, hint, nearest};
 
 /// Rewrites the error of an unknown or ambiguous name.
 pub(crate) fn rewrite(state: &SessionState, error: DataFusionError) -> DataFusionError {
@@ -65,17 +62,22 @@ fn unknown_column(field: &Column, valid: &[Column]) -> String {
     format!("cannot find column {name}; {}", hint(&field.name, columns, "the columns are"))
 }
 
-fn unknown_function(state: &SessionState, text: &str) -> Option<String> {
-    let (name, _) = text.strip_prefix("Invalid function '")?.split_once('\'')?;
+/// Returns the names of all functions that a statement may call, in alphabetical order.
+pub(crate) fn function_names(state: &SessionState) -> Vec<String> {
     let mut known: Vec<String> = state.scalar_functions().keys().cloned().collect();
     known.extend(state.aggregate_functions().keys().cloned());
     known.extend(state.window_functions().keys().cloned());
     known.extend(state.higher_order_functions().keys().cloned());
-    known.extend(functions::names().cloned());
-    known.retain(|name| !name.starts_with("pellucid_"));
+    known.extend(functions::names().map(str::to_string));
+    known.retain(|name| !name.starts_with("pellucid_") && !name.starts_with("__"));
     known.sort();
     known.dedup();
-    let hint = match nearest(name, &known) {
+    known
+}
+
+fn unknown_function(state: &SessionState, text: &str) -> Option<String> {
+    let (name, _) = text.strip_prefix("Invalid function '")?.split_once('\'')?;
+    let hint = match nearest(name, &function_names(state)) {
         near if near.is_empty() => "SHOW FUNCTIONS lists those that exist".to_string(),
         near => did_you_mean(&near),
     };
@@ -91,13 +93,16 @@ fn wrong_arguments(text: &str) -> Option<String> {
         return Some(own[at..].trim_end_matches(['.', ' ']).to_string());
     }
     let (call, forms) = after.split_once('\'')?;
-    let forms: Vec<&str> = forms
+    let mut forms: Vec<&str> = forms
         .lines()
         .map(str::trim)
         .skip_while(|line| *line != "Candidate functions:")
         .skip(1)
         .filter(|form| !form.contains("UserDefined"))
         .collect();
+    // Types that have one name here are several in DataFusion.
+    forms.sort_unstable();
+    forms.dedup();
     let way_out = match &forms[..] {
         [] => "CAST the arguments".to_string(),
         [form, ..] if forms.len() <= LISTED => {
@@ -109,62 +114,9 @@ fn wrong_arguments(text: &str) -> Option<String> {
     Some(format!("cannot call {call}: the number or the types of the arguments do not fit; {way_out}"))
 }
 
-/// Proposes the names nearest to `name`, or lists the first ones.
-pub(crate) fn hint(name: &str, known: Vec<String>, all: &str) -> String {
-    let near = nearest(name, &known);
-    if !near.is_empty() {
-        return did_you_mean(&near);
-    }
-    let more = if known.len() > LISTED { ", …" } else { "" };
-    format!("{all} {}{more}", known[..known.len().min(LISTED)].join(", "))
-}
-
-fn did_you_mean(near: &[String]) -> String {
-    match near {
-        [before @ .., last] if !before.is_empty() => format!("did you mean {} or {last}?", before.join(", ")),
-        near => format!("did you mean {}?", near.join(", ")),
-    }
-}
-
-/// Returns up to three of the names that differ from `name` in few characters, or begin or end with it, the
-/// nearest first and in a fixed order.
-pub(crate) fn nearest(name: &str, known: &[String]) -> Vec<String> {
-    let name = name.to_lowercase();
-    let length = name.chars().count();
-    let mut near: Vec<(usize, &String)> = Vec::new();
-    for other in known {
-        let lower = other.to_lowercase();
-        let distance = damerau_levenshtein(&name, &lower);
-        let part = length >= 3
-            && (lower.starts_with(&name)
-                || lower.ends_with(&name)
-                || name.starts_with(&lower) && lower.len() >= 3);
-        if distance <= length.max(3) / 3 && distance < length {
-            near.push((distance, other));
-        } else if part {
-            near.push((length + distance, other));
-        }
-    }
-    near.sort();
-    near.into_iter().take(3).map(|(_, name)| name.clone()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn names(names: &[&str]) -> Vec<String> {
-        names.iter().map(|name| name.to_string()).collect()
-    }
-
-    #[test]
-    fn nearest_names_come_first_and_unrelated_ones_do_not() {
-        let known = names(&["name", "names", "nation", "age", "full_name", "Name2"]);
-        assert_eq!(nearest("nam", &known), ["name", "Name2", "names"]);
-        assert_eq!(nearest("zzz", &known), Vec::<String>::new());
-        // A swap of two characters is one mistake.
-        assert_eq!(nearest("nmae", &known), ["name"]);
-    }
 
     #[test]
     fn unknown_column_lists_the_columns_of_its_table() {

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use datafusion::catalog::TableFunctionArgs;
 use datafusion::catalog::cte_worktable::CteWorkTable;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::file_options::file_type::FileType;
-use datafusion::common::{DFSchema, ResolvedTableReference, Result, TableReference, plan_datafusion_err};
+use datafusion::common::{
+    DFSchema, ResolvedTableReference, Result, ScalarValue, TableReference, plan_datafusion_err,
+};
 use datafusion::datasource::file_format::format_as_file_type;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::context::SessionState;
@@ -30,6 +32,7 @@ use crate::tables::calls;
 
 use crate::types::names::TypeNames;
 use crate::types::operators::Operators;
+use crate::types::rules;
 use crate::types::zone;
 
 use crate::queries::Relations;
@@ -115,6 +118,14 @@ impl<'a> Context<'a> {
         SqlToRel::new_with_options(self, options).build_schema(columns)
     }
 
+    /// Returns the names of the columns of all tables.
+    pub(crate) fn columns(&self) -> Vec<String> {
+        let schemas = self.tables.values().map(|table| table.schema());
+        schemas
+            .flat_map(|schema| schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>())
+            .collect()
+    }
+
     pub(crate) fn state(&self) -> &SessionState {
         self.state
     }
@@ -151,7 +162,18 @@ impl ContextProvider for Context<'_> {
         let simplifier = ExprSimplifier::new(context);
         let simplified =
             |arg| simplifier.coerce(arg, &DFSchema::empty()).and_then(|e| simplifier.simplify(e));
-        let args = args.into_iter().map(simplified).collect::<Result<Vec<_>>>()?;
+        // DataFusion's tables of timestamps have nanoseconds, and its simplifier does not know our casts.
+        let exact = |arg: Expr| {
+            let arg = rules::constant(arg)?;
+            Ok(match simplified(arg)? {
+                Expr::Literal(value @ ScalarValue::TimestampMicrosecond(..), metadata) => {
+                    let nanos = DataType::Timestamp(TimeUnit::Nanosecond, None);
+                    Expr::Literal(value.cast_to(&nanos)?, metadata)
+                }
+                other => other,
+            })
+        };
+        let args = args.into_iter().map(exact).collect::<Result<Vec<_>>>()?;
         let args = TableFunctionArgs::new(&args, self.state);
         Ok(provider_as_source(function.create_table_provider_with_args(args)?))
     }

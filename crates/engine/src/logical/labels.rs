@@ -58,8 +58,8 @@ impl VisitorMut for Selects {
     }
 }
 
-/// Adds the names of the columns that `unnest` of a struct makes: those of its fields.
-pub(crate) fn of_unnest(tree: &Tree, schema: &DFSchema, labels: &mut Labels) {
+/// Returns true if a SELECT list of a statement has an unnamed `unnest`, which may be of a struct.
+pub(crate) fn has_unnest(tree: &Tree) -> bool {
     struct Find(bool);
     impl Visitor for Find {
         type Break = std::convert::Infallible;
@@ -75,7 +75,12 @@ pub(crate) fn of_unnest(tree: &Tree, schema: &DFSchema, labels: &mut Labels) {
     let mut find = Find(false);
     // `Break` is `Infallible`.
     let _ = tree::inspect(tree, &mut find);
-    if !find.0 {
+    find.0
+}
+
+/// Adds the names of the columns that `unnest` of a struct makes: those of its fields.
+pub(crate) fn of_unnest(tree: &Tree, schema: &DFSchema, labels: &mut Labels) {
+    if !has_unnest(tree) {
         return;
     }
     for field in schema.fields() {
@@ -85,6 +90,37 @@ pub(crate) fn of_unnest(tree: &Tree, schema: &DFSchema, labels: &mut Labels) {
             labels.insert(field.name().clone(), name.trim_matches('"').to_string());
         }
     }
+}
+
+/// Names the fields of structs in all SELECT lists (`l.sku`), which DataFusion calls `l[sku]`, if one of the columns
+/// `names` is called so. Returns true if anything changed.
+pub(crate) fn of_fields<'a>(tree: &mut Tree, names: impl Iterator<Item = &'a str>) -> bool {
+    struct Fields<'a>(Vec<&'a str>, bool);
+    impl VisitorMut for Fields<'_> {
+        type Break = std::convert::Infallible;
+
+        fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
+            for item in &mut select.projection {
+                if let SelectItem::UnnamedExpr(expr @ Expr::CompoundIdentifier(_)) = item
+                    && let Expr::CompoundIdentifier(parts) = &*expr
+                    && let Some(last) = parts.last()
+                    && let Some(name) = self.0.iter().find(|name| name.eq_ignore_ascii_case(&last.value))
+                {
+                    let alias = Ident::with_quote('"', *name);
+                    *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+                    self.1 = true;
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let of_field = |name: &'a str| name.strip_suffix(']')?.rsplit_once('[').map(|(_, field)| field);
+    let mut fields = Fields(names.filter_map(of_field).collect(), false);
+    if !fields.0.is_empty() {
+        // `Break` is `Infallible`.
+        let _ = tree::visit(tree, &mut fields);
+    }
+    fields.1
 }
 
 /// Names the columns of a SELECT. Returns the names without the number, by those that have one.
@@ -171,6 +207,16 @@ mod tests {
         let expected = r#"SELECT a, t.b, a + 1 AS "a + 1", count(*) AS n, upper('x') AS "upper('x')" FROM t"#;
         assert_eq!((sql.as_str(), labels.len()), (expected, 0));
         assert_eq!(named("SELECT unnest(s) FROM t").0, "SELECT unnest(s) FROM t");
+    }
+
+    #[test]
+    fn fields_of_structs_have_their_own_name() {
+        let parsed: Parsed = "SELECT l.SKU, l.qty, a FROM (SELECT x.sku FROM t)".parse().unwrap();
+        let mut tree = parsed.tree().clone();
+        assert!(!of_fields(&mut tree, ["sku", "a[1]"].into_iter()));
+        assert!(of_fields(&mut tree, ["l[Sku]", "a"].into_iter()));
+        let expected = r#"SELECT l.SKU AS "Sku", l.qty, a FROM (SELECT x.sku AS "Sku" FROM t)"#;
+        assert_eq!(tree.to_string(), expected);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::common::DataFusionError;
 use datafusion::sql::parser::Statement as Tree;
-use datafusion::sql::sqlparser::ast::{Expr, Spanned, Value, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{Expr, Spanned, TableFactor, Value, Visitor, VisitorMut};
 use datafusion::sql::sqlparser::tokenizer::Span;
 
 use crate::logical::context::Context;
@@ -56,6 +56,35 @@ pub(crate) fn find(context: &Context<'_>, tree: &Tree, error: &DataFusionError) 
         }
         return found;
     }
+}
+
+/// Returns the place of the first subquery, if the error is that of one that cannot be joined.
+pub(super) fn subquery(tree: &Tree, error: &DataFusionError) -> Option<Span> {
+    struct First;
+    impl Visitor for First {
+        type Break = Span;
+
+        fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Span> {
+            match table {
+                TableFactor::Derived { lateral: true, .. } => ControlFlow::Break(table.span()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Span> {
+            match expr {
+                Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
+                    ControlFlow::Break(expr.span())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    let message = error.strip_backtrace();
+    if !message.contains("Physical plan does not support logical expression") {
+        return None;
+    }
+    tree::inspect(tree, &mut First).break_value().filter(|span| *span != Span::empty())
 }
 
 /// Plans a statement and checks the types of its expressions.

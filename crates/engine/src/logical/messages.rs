@@ -1,6 +1,7 @@
 //! Messages of DataFusion's planner in the words of SQL, with a way out.
 
-use crate::logical::candidates::hint;
+use crate::logical::nearest::hint;
+use crate::types::names::in_text;
 
 /// Names of types that a CAST may name.
 const TYPES: &[&str] = &[
@@ -32,13 +33,13 @@ pub(super) fn rewrite(text: &str) -> Option<String> {
         ));
     }
     if let Some(rest) = text.strip_prefix("Cannot coerce arithmetic expression ") {
-        let expression = crate::type_names::in_text(rest.strip_suffix(" to valid types")?);
+        let expression = in_text(rest.strip_suffix(" to valid types")?);
         return Some(format!(
             "cannot compute {expression}: the types do not fit; cast one side, for example CAST(… AS BIGINT)"
         ));
     }
     if text.starts_with("Cannot create filter with non-boolean predicate") {
-        let kind = crate::type_names::in_text(text.rsplit_once(" returning ")?.1);
+        let kind = in_text(text.rsplit_once(" returning ")?.1);
         return Some(format!(
             "cannot use a value of type {kind} as a condition; compare it, for example x <> 0"
         ));
@@ -51,6 +52,12 @@ pub(super) fn rewrite(text: &str) -> Option<String> {
     if text.starts_with("LIMIT must be >= 0") || text.starts_with("OFFSET must be >=0") {
         return Some("cannot use a negative LIMIT or OFFSET; write 0 or more, or remove it".to_string());
     }
+    if let Some((clause, kind)) =
+        text.strip_prefix("Expected ").and_then(|rest| rest.split_once(" to be an integer or null, but got "))
+    {
+        let kind = in_text(kind);
+        return Some(format!("cannot use a value of type {kind} as {clause}; write a whole number"));
+    }
     if let Some(rest) = text.strip_prefix("Order by column out of bounds, specified: ") {
         let (position, columns) = rest.split_once(", max: ")?;
         return Some(format!(
@@ -60,6 +67,11 @@ pub(super) fn rewrite(text: &str) -> Option<String> {
     if let Some(rest) = text.strip_prefix("Too many columns! The subquery should only return one column: ") {
         let columns = rest.split(", ").count();
         return Some(format!("this subquery has {columns} columns and needs one; select one column in it"));
+    }
+    if text.contains("Correlated scalar subquery must be aggregated") {
+        let message = "cannot use this subquery as a value, since it may give several rows; select an aggregate such as max(x), or add \
+                       LIMIT 1";
+        return Some(message.to_string());
     }
     if let Some(kind) = text.strip_prefix("Unsupported SQL type ") {
         let known = TYPES.iter().map(|name| name.to_string()).collect();

@@ -6,6 +6,7 @@ pub(crate) mod labels;
 mod locate;
 mod messages;
 mod names;
+pub(crate) mod nearest;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::ColumnDef;
+use datafusion::sql::sqlparser::tokenizer::Span;
 
 use crate::EngineError;
 use crate::functions;
@@ -24,11 +26,11 @@ use crate::logical::context::Context;
 use crate::logical::labels::Labels;
 use crate::queries::columns::{self, Held};
 use crate::queries::pivot::values::Values;
-use crate::queries::{self, aliases};
+use crate::queries::{self, aliases, planned};
 use crate::sql::statements::Statement;
 use crate::sql::{place, tree};
 use crate::tables::{self, StandIn};
-use crate::types::{places, syntax};
+use crate::types::syntax;
 
 /// Plans a statement. A table name that is not registered may match a registered one in another case, or
 /// name a folder. A column may be written in another case.
@@ -82,17 +84,26 @@ async fn resolved(
         context.open_files(tree).await?;
         context.resolve(tree).await?;
         let error = match context.plan(tree.clone()) {
-            Ok(plan) => return Ok(plan),
+            Ok(plan) => {
+                let names = query(&plan).schema().fields().iter().map(|field| field.name().as_str());
+                if labels::of_fields(tree, names) {
+                    labels.extend(labels::apply(tree));
+                    continue;
+                }
+                return planned::rewrite(plan);
+            }
             Err(error) => error,
         };
         if columns::restore(tree, held, &error)? {
+            // Labels show the items as they were typed, so these cannot be expanded before they are put back.
             labels.extend(labels::apply(tree));
             queries::order(tree);
             functions::expand(tree, context.state())?;
             syntax::apply(tree)?;
             continue;
         }
-        if let Some((from, to)) = names::other_case(&error) {
+        let other = names::unnested(tree, &error).or_else(|| names::other_case(&error, &context.columns()));
+        if let Some((from, to)) = other {
             // A name is replaced everywhere, unless it has the other case somewhere else.
             let only = renamed.contains(&(to.clone(), from.clone(), None)).then(|| place::of(&error));
             let only = only.flatten().map(|span| span.start);
@@ -102,6 +113,10 @@ async fn resolved(
                 labels.values_mut().filter(|label| **label == from).for_each(|label| label.clone_from(&to));
                 continue;
             }
+        }
+        if names::names_field(tree, &error) {
+            labels.extend(labels::apply(tree));
+            continue;
         }
         if names::unnest_struct(tree, &error) {
             // The column that it names may be in another case.
@@ -134,19 +149,24 @@ pub(crate) fn column_types(
 
 /// Refuses a query without columns (`SELECT FROM t`), which has nothing to show.
 fn has_columns(plan: &LogicalPlan) -> Result<(), DataFusionError> {
-    let query = match plan {
-        LogicalPlan::Explain(e) => &e.plan,
-        LogicalPlan::Analyze(a) => &a.input,
-        LogicalPlan::Copy(c) => &c.input,
-        LogicalPlan::Ddl(DdlStatement::CreateView(v)) => &v.input,
-        LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => return Ok(()),
-        query => query,
-    };
-    if query.schema().fields().is_empty() {
+    let query = query(plan);
+    let has_none = query.schema().fields().is_empty();
+    if has_none && !matches!(query, LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) {
         let message = "the query has no columns; list columns after SELECT, or write SELECT *";
         return Err(DataFusionError::Plan(message.to_string()));
     }
     Ok(())
+}
+
+/// Returns the plan of the query within a statement; that of the statement if it has none.
+fn query(plan: &LogicalPlan) -> &LogicalPlan {
+    match plan {
+        LogicalPlan::Explain(e) => &e.plan,
+        LogicalPlan::Analyze(a) => &a.input,
+        LogicalPlan::Copy(c) => &c.input,
+        LogicalPlan::Ddl(DdlStatement::CreateView(v)) => &v.input,
+        other => other,
+    }
 }
 
 /// Adds the place in the statement to an error of a plan that could not be optimized.
@@ -167,7 +187,9 @@ pub(crate) async fn explain_physical(
 
 /// Converts an error, with the nearest candidates for an unknown name and the place in the statement.
 fn explain(context: &Context<'_>, tree: &Tree, statement: &Statement, error: DataFusionError) -> EngineError {
-    let span = place::of(&error).or_else(|| locate::find(context, tree, &error));
+    let span = place::of(&error)
+        .or_else(|| locate::find(context, tree, &error))
+        .or_else(|| locate::subquery(tree, &error));
     let error = ambiguous(context, tree, error);
     let error = EngineError::from(candidates::rewrite(
         context.state(),
@@ -175,9 +197,24 @@ fn explain(context: &Context<'_>, tree: &Tree, statement: &Statement, error: Dat
     ));
     match (error, span) {
         (EngineError::Usage(message), Some(span)) => {
+            let message = as_typed(statement.text(), span, message);
             EngineError::Usage(place::mark(statement.text(), span, &message))
         }
         (error, _) => error,
+    }
+}
+
+/// Writes the unknown name of a message in the case in which it was typed.
+fn as_typed(text: &str, span: Span, message: String) -> String {
+    let typed = place::text(text, span).unwrap_or_default();
+    let unknown = ["cannot find column ", "cannot find table ", "cannot find function "];
+    let name = unknown.iter().find_map(|start| message.strip_prefix(start)).and_then(|rest| {
+        let name = rest.get(..typed.len())?;
+        (name.eq_ignore_ascii_case(typed) && rest[typed.len()..].starts_with([';', ':'])).then_some(name)
+    });
+    match name {
+        Some(name) => message.replacen(name, typed, 1),
+        None => message,
     }
 }
 
@@ -199,29 +236,4 @@ fn ambiguous(context: &Context<'_>, tree: &Tree, error: DataFusionError) -> Data
         return error;
     }
     DataFusionError::Plan(format!("column {name} is in more than one table; write {}", names.join(" or ")))
-}
-
-/// Adds the place to an error of a value, and the divisions in the statement to a division-by-zero error, which itself
-/// names none.
-pub(crate) fn name_value(statement: &Statement, error: EngineError) -> EngineError {
-    let by_zero = matches!(&error, EngineError::Failed(message) if message.ends_with("Divide by zero error"));
-    if !by_zero {
-        return places::mark(statement, error);
-    }
-    let divisions = tree::divisions(statement.tree());
-    let zero = divisions.iter().find(|division| division.zero);
-    let (named, span) = match (zero, &divisions[..]) {
-        (Some(one), _) | (None, [one]) => (one.text.clone(), Some(one.span)),
-        (None, []) => ("the query".to_string(), None),
-        (None, several) => {
-            let texts: Vec<&str> = several.iter().map(|division| division.text.as_str()).collect();
-            (format!("one of {}", texts.join(", ")), None)
-        }
-    };
-    let message =
-        format!("cannot compute {named}: division by zero; divide by nullif(…, 0) to get NULL instead");
-    EngineError::Failed(match span {
-        Some(span) => place::mark(statement.text(), span, &message),
-        None => message,
-    })
 }

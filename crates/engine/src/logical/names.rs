@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::tokenizer::Location;
 
+use crate::logical::labels;
 use crate::sql::tree;
 
 /// Quotes the aliases with capitals in all queries of a statement, and the names that refer to them in
@@ -106,8 +107,9 @@ fn refer(expr: &mut Expr, aliases: &[String]) {
     }
 }
 
-/// Returns the name that an error did not find, and the only column that differs from it in case alone.
-pub(crate) fn other_case(error: &DataFusionError) -> Option<(String, String)> {
+/// Returns the name that an error did not find, and the only column that differs from it in case alone. A subquery's error
+/// does not list the columns of the query around it, so those of all tables are `known`.
+pub(crate) fn other_case(error: &DataFusionError, known: &[String]) -> Option<(String, String)> {
     let DataFusionError::SchemaError(inner, _) = error.find_root() else { return None };
     let SchemaError::FieldNotFound { field, valid_fields } = inner.as_ref() else { return None };
     let mut found = valid_fields.iter().filter(|valid| {
@@ -119,7 +121,9 @@ pub(crate) fn other_case(error: &DataFusionError) -> Option<(String, String)> {
         same_table && valid.name != field.name && lower(&valid.name) == lower(&field.name)
     });
     let Some(first) = found.next() else {
-        return of_range(field, valid_fields).or_else(|| of_struct(field, valid_fields));
+        return of_range(field, valid_fields)
+            .or_else(|| of_struct(field, valid_fields))
+            .or_else(|| of_query_around(field, known));
     };
     found.all(|other| other.name == first.name).then(|| (field.name.clone(), first.name.clone()))
 }
@@ -129,6 +133,27 @@ fn of_range(field: &Column, valid: &[Column]) -> Option<(String, String)> {
     let mut names = valid.iter().map(|column| column.name.as_str());
     let range = names.find(|name| matches!(*name, "range" | "generate_series"))?;
     (field.name == "value").then(|| (field.name.clone(), range.to_string()))
+}
+
+/// Returns the name that an error did not find, and the only field with it of a struct that a subquery unnests, whose
+/// column DataFusion names by the expression.
+pub(crate) fn unnested(tree: &Tree, error: &DataFusionError) -> Option<(String, String)> {
+    let DataFusionError::SchemaError(inner, _) = error.find_root() else { return None };
+    let SchemaError::FieldNotFound { field, valid_fields } = inner.as_ref() else { return None };
+    let is_field = |name: &str| {
+        let last = name.rsplit_once('.').map(|(_, last)| last.trim_matches('"'));
+        last.is_some_and(|last| lower(last) == lower(&field.name))
+    };
+    let mut found = valid_fields.iter().filter(|valid| is_field(&valid.name));
+    let first = found.next().filter(|_| found.next().is_none() && labels::has_unnest(tree))?;
+    Some((field.name.clone(), first.name.clone()))
+}
+
+/// Returns the name of a column, and the only one among those of all tables that differs from it in case alone.
+fn of_query_around(field: &Column, known: &[String]) -> Option<(String, String)> {
+    let mut found = known.iter().filter(|name| lower(name) == lower(&field.name));
+    let first = found.next().filter(|first| **first != field.name)?;
+    found.all(|other| other == first).then(|| (field.name.clone(), first.clone()))
 }
 
 /// Returns a name before a dot, and the only column that differs from it in case alone. It may be a struct.
@@ -171,6 +196,16 @@ pub(crate) fn unnest_struct(tree: &mut Tree, error: &DataFusionError) -> bool {
     // `Break` is `Infallible`.
     let _ = tree::visit(tree, &mut unnest);
     unnest.1
+}
+
+/// Names the fields of structs in SELECT lists if the name that an error did not find is one of them: `sku` of
+/// `SELECT l.sku`. Returns true if anything changed.
+pub(crate) fn names_field(tree: &mut Tree, error: &DataFusionError) -> bool {
+    let DataFusionError::SchemaError(inner, _) = error.find_root() else { return false };
+    let SchemaError::FieldNotFound { field, valid_fields } = inner.as_ref() else { return false };
+    let wanted = format!("[{}]", lower(&field.name));
+    let names = valid_fields.iter().map(|valid| valid.name.as_str());
+    labels::of_fields(tree, names.filter(|name| lower(name).ends_with(&wanted)))
 }
 
 fn lower(name: &str) -> String {

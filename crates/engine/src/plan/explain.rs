@@ -2,13 +2,12 @@
 
 use std::fmt::Write;
 
-use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
-use pellucid_trace::{Phase, StageIx, Trace};
+use datafusion::physical_plan::ExecutionPlanProperties;
+use pellucid_trace::{Column, Operator, Phase, StageIx, Trace};
 
-use crate::execute::stage::{ReadyStage, is_split};
+use crate::execute::stage::ReadyStage;
 use crate::plan::cut::{Node, Output, StagePlan, key};
+use crate::plan::operators::{detail, is_split, short};
 use crate::scan::Need;
 use crate::scan::text;
 
@@ -51,42 +50,21 @@ fn visit(plan: &StagePlan, index: usize, node: &Node, depth: usize, f: &mut dyn 
     }
 }
 
-/// Returns a short name of a node.
-fn short(node: &Node) -> String {
-    if let Some(scan) = text::file_scan(node) {
-        let first = scan.file_groups.iter().flat_map(|g| g.iter()).next();
-        let count: usize = scan.file_groups.iter().map(|g| g.len()).sum();
-        let file = first.and_then(|f| f.path().filename().map(str::to_string)).unwrap_or_default();
-        return match count {
-            0 | 1 => format!("Scan {file}"),
-            _ => format!("Scan {file} …"),
-        };
-    }
-    if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-        return format!("Aggregate {:?}", aggregate.mode());
-    }
-    if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-        return format!("HashJoin {}", join.join_type());
-    }
-    node.name().trim_end_matches("Exec").to_string()
-}
-
 /// Formats a count with its noun in singular or plural.
 fn counted(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
-/// Displays a node on one line, as DataFusion prints it.
-struct Line<'a>(&'a dyn ExecutionPlan);
-
-impl std::fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt_as(DisplayFormatType::Default, f)
-    }
+/// The description of a stage.
+pub(crate) struct Description {
+    /// Its multitasks and monotasks, and the stages that it waits for.
+    pub head: String,
+    /// Its nodes, as planned.
+    pub nodes: String,
 }
 
-/// Describes stage `index`: its multitasks, monotasks and operators.
-pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> String {
+/// Describes stage `index`.
+pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Description {
     let stage = &plan.stages[index];
     let mut out = String::new();
     let reads: Vec<&Need> = ready
@@ -127,8 +105,9 @@ pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Strin
     if stage.whole {
         out.push_str("\nnot split: runs whole in one multitask");
     }
-    tree(plan, index, &stage.root, 0, &mut out);
-    out
+    let mut nodes = String::new();
+    tree(plan, index, &stage.root, 0, &mut nodes);
+    Description { head: out, nodes }
 }
 
 fn tree(plan: &StagePlan, index: usize, node: &Node, depth: usize, out: &mut String) {
@@ -136,26 +115,112 @@ fn tree(plan: &StagePlan, index: usize, node: &Node, depth: usize, out: &mut Str
     let cut = plan.cuts.get(&key(node)).filter(|c| c.stage != index && !plan.stages[index].whole);
     if let Some(cut) = cut {
         let n = node.output_partitioning().partition_count();
-        let _ =
-            write!(out, "\n{indent}exchange from stage {} ({})", cut.stage, counted(n, "planned partition"));
+        let planned = counted(n, "planned partition");
+        let _ = writeln!(out, "{indent}exchange from stage {} ({planned})", cut.stage);
         return;
     }
-    match text::file_scan(node) {
-        // DataFusion's file groups are not how the scan is divided, and their list is long.
+    let detail = detail(node).unwrap_or_default();
+    let _ = match text::file_scan(node) {
         Some(scan) => {
-            let line = Line(node.as_ref()).to_string();
-            let rest = line.split_once("projection=").map_or("", |(_, rest)| rest);
             let files: usize = scan.file_groups.iter().map(|g| g.len()).sum();
-            let files = counted(files, "planned file range");
-            let _ = write!(out, "\n{indent}{}: {files}, projection={rest}", short(node));
+            writeln!(out, "{indent}{}: {}, {detail}", short(node), counted(files, "planned file range"))
         }
-        None => {
-            let _ = write!(out, "\n{indent}{}", Line(node.as_ref()));
-        }
-    }
+        None if detail.is_empty() => writeln!(out, "{indent}{}", node.name()),
+        None => writeln!(out, "{indent}{}: {detail}", node.name()),
+    };
     for child in node.children() {
         tree(plan, index, child, depth + 1, out);
     }
+}
+
+/// Returns the stages of a trace, each with its monotasks and its operators as they were measured. A stage follows those
+/// that it waits for.
+pub fn measured_plan(trace: &Trace) -> String {
+    let mut out = String::new();
+    for (index, stage) in (0..).zip(&trace.stages) {
+        let multitasks = trace.multitasks.iter().filter(|multitask| multitask.stage == index).count();
+        let _ = writeln!(out, "stage {index}: {} ({})", stage.name, counted(multitasks, "multitask"));
+        for part in [Some(measured(trace, index)), operators(trace, index)].into_iter().flatten() {
+            for line in part.lines() {
+                let _ = writeln!(out, "{line}");
+            }
+        }
+    }
+    out
+}
+
+/// Lists the operators of stage `index` of a trace as a tree, with their core time, planned and actual rows, and time for
+/// each row of input. `None` if the trace has none of them.
+pub(crate) fn operators(trace: &Trace, index: StageIx) -> Option<String> {
+    let of_stage: Vec<&Operator> = trace.operators.iter().filter(|o| o.stage == index).collect();
+    let is_input = |of: &Operator| of_stage.iter().any(|o| o.inputs.contains(&of.operator));
+    let mut out =
+        format!("{:>10} {:>14} {:>14}  {:>9}  operator", "core ms", "planned rows", "rows out", "ns/row");
+    for root in of_stage.iter().rev().filter(|o| !is_input(o)) {
+        measured_tree(&of_stage, root, 0, &mut out);
+    }
+    if of_stage.iter().any(|operator| operator.is_misestimate()) {
+        out.push_str(
+            "\n! misestimate: 4 times as many rows as planned or a quarter of them, of 10,000 or more",
+        );
+    }
+    if of_stage.iter().any(|operator| !operator.expressions.is_empty()) {
+        out.push_str("\n≈ estimated from some of the batches");
+    }
+    (!of_stage.is_empty()).then_some(out)
+}
+
+fn measured_tree(of_stage: &[&Operator], operator: &Operator, depth: usize, out: &mut String) {
+    let inputs: Vec<&Operator> =
+        of_stage.iter().copied().filter(|o| operator.inputs.contains(&o.operator)).collect();
+    // A scan has no input but its own rows.
+    let rows = if operator.inputs.is_empty() { operator.rows } else { operator.rows_in(of_stage) };
+    let per_row = rows.filter(|rows| *rows > 0).map(|rows| operator.cpu_ns as f64 / rows as f64);
+    let count = |rows: Option<u64>| rows.map_or(String::new(), |rows| rows.to_string());
+    let _ = write!(
+        out,
+        "\n{:>10.1} {:>14} {:>14}{} {:>9}  {}{}",
+        operator.cpu_ns as f64 / 1e6,
+        count(operator.planned_rows.filter(|_| operator.rows.is_some())),
+        count(operator.rows),
+        if operator.is_misestimate() { '!' } else { ' ' },
+        per_row.map_or(String::new(), |ns| format!("{ns:.1}")),
+        "  ".repeat(depth),
+        operator.name,
+    );
+    if let Some(from) = operator.from {
+        let _ = write!(out, " from stage {from}");
+    }
+    if let Some(detail) = &operator.detail {
+        let _ = write!(out, ": {detail}");
+    }
+    if !operator.columns.is_empty() {
+        let _ = write!(out, "\n{:37}{}{}", "", "  ".repeat(depth + 1), columns(operator));
+    }
+    if !operator.expressions.is_empty() {
+        let _ = write!(out, "\n{:37}{}{}", "", "  ".repeat(depth + 1), expressions(operator));
+    }
+    for input in inputs {
+        measured_tree(of_stage, input, depth + 1, out);
+    }
+}
+
+/// Lists the columns that a scan decodes, most expensive first, with their core time and bytes in the file.
+fn columns(scan: &Operator) -> String {
+    let mut columns: Vec<&Column> = scan.columns.iter().collect();
+    columns.sort_by_key(|column| std::cmp::Reverse(column.cpu_ns));
+    let each = columns.into_iter().map(|column| {
+        let (ms, mb) = (column.cpu_ns as f64 / 1e6, column.encoded_bytes as f64 / 1e6);
+        format!("{} {ms:.1} ms of {mb:.1} MB", column.name)
+    });
+    format!("decodes {}", each.collect::<Vec<_>>().join(", "))
+}
+
+/// Lists the most expensive expressions of an operator, with their core time.
+fn expressions(of: &Operator) -> String {
+    let each =
+        of.expressions.iter().map(|expr| format!("{} ≈ {:.1} ms", expr.text, expr.cpu_ns as f64 / 1e6));
+    format!("evaluates {}", each.collect::<Vec<_>>().join(", "))
 }
 
 /// Summarizes stage `index` of a trace: monotasks, time and bytes by phase.

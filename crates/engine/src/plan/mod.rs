@@ -2,4 +2,7 @@
 
 pub(crate) mod cut;
 pub(crate) mod explain;
+pub(crate) mod keys;
+pub(crate) mod operators;
 pub(crate) mod pushdown;
+pub(crate) mod scans;

@@ -49,9 +49,16 @@ impl Hold {
         Expr::Identifier(Ident::with_quote('"', name))
     }
 
-    fn stars(&mut self, select: &mut Select) {
+    /// Holds `*`, and `t.*` if `tables` is true.
+    fn stars(&mut self, select: &mut Select, tables: bool) {
+        use SelectItemQualifiedWildcardKind::ObjectName;
         for item in &mut select.projection {
-            if let SelectItem::Wildcard(_) = item {
+            let is_star = match item {
+                SelectItem::Wildcard(_) => true,
+                SelectItem::QualifiedWildcard(ObjectName(_), _) => tables,
+                _ => false,
+            };
+            if is_star {
                 let replaced = self.replace(item.clone());
                 *item = SelectItem::UnnamedExpr(replaced);
             }
@@ -68,7 +75,7 @@ impl VisitorMut for Hold {
             && matches!(order.kind, OrderByKind::All(_))
             && let Some(select) = super::orders::leftmost(&mut query.body)
         {
-            self.stars(select);
+            self.stars(select, true);
         }
         ControlFlow::Continue(())
     }
@@ -76,7 +83,7 @@ impl VisitorMut for Hold {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         // DataFusion shows the columns of USING at the place of the wrong table.
         if joins(&select.from).iter().any(|join| using(&join.join_operator).is_some()) {
-            self.stars(select);
+            self.stars(select, false);
         }
         for item in &mut select.projection {
             let held = match item {

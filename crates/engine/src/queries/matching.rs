@@ -67,7 +67,7 @@ pub(super) fn star(
     for (name, list) in lists.chain(renamed.iter().map(|item| (&item.ident, "RENAME"))) {
         if !known(name) {
             let names: Vec<String> = source.fields.iter().map(|field| field.name.clone()).collect();
-            let hint = crate::logical::candidates::hint(&name.value, names, "the columns are");
+            let hint = crate::logical::nearest::hint(&name.value, names, "the columns are");
             return Err(error(name.span, format!("cannot find column {} of {list}; {hint}", name.value)));
         }
     }

@@ -1,5 +1,5 @@
-//! Columns that a RIGHT or FULL JOIN with USING merges: without a table, their name stands for the value of the
-//! side that has a row. DataFusion would take that of one table.
+//! Columns that a RIGHT, FULL or ASOF JOIN with USING merges: without a table, their name stands for the value of the
+//! side that has a row, and of the left side in an ASOF JOIN. DataFusion would take that of one table, or of none.
 
 use std::ops::ControlFlow;
 
@@ -78,22 +78,19 @@ fn merged(select: &Select) -> Vec<(String, Expr)> {
     let mut found: Vec<(String, Expr)> = Vec::new();
     for join in &from.joins {
         tables.push(table(&join.relation));
-        let (names, full) = match &join.join_operator {
-            J::FullOuter(JoinConstraint::Using(names)) => (names, true),
+        let last = tables.last().cloned().flatten();
+        // With several joins, the first table stands for those before.
+        let (names, sides) = match &join.join_operator {
+            J::FullOuter(JoinConstraint::Using(names)) => (names, [&tables[0], &last]),
             J::Right(JoinConstraint::Using(names)) | J::RightOuter(JoinConstraint::Using(names)) => {
-                (names, false)
+                (names, [&last, &None])
             }
+            J::AsOf { constraint: JoinConstraint::Using(names), .. } => (names, [&tables[0], &None]),
             _ => continue,
         };
-        let last = tables.last().cloned().flatten();
         for name in names {
-            let parts: Vec<String> = match full {
-                // With several joins, the first table stands for those before.
-                true => {
-                    [&tables[0], &last].into_iter().flatten().map(|table| format!("{table}.{name}")).collect()
-                }
-                false => last.iter().map(|table| format!("{table}.{name}")).collect(),
-            };
+            let parts: Vec<String> =
+                sides.into_iter().flatten().map(|table| format!("{table}.{name}")).collect();
             if let Some(expr) =
                 template::expr(&format!("coalesce({})", parts.join(", "))).filter(|_| !parts.is_empty())
             {

@@ -15,23 +15,24 @@ mod merged;
 mod operators;
 mod orders;
 pub(crate) mod pivot;
+pub(crate) mod planned;
 mod plans;
 mod sample;
 mod template;
 
 use std::sync::Arc;
 
-use datafusion::common::{DataFusionError, Diagnostic, Result, Span as DiagnosticSpan};
+use datafusion::common::Result;
 use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::TableFactor;
-use datafusion::sql::sqlparser::tokenizer::Span;
 
 use crate::queries::columns::Held;
 use crate::queries::pivot::values::Values;
+use crate::sql::place::error;
 
 /// Registers the functions that rewritten statements call.
 pub(crate) fn register(context: &SessionContext) {
@@ -90,10 +91,4 @@ impl RelationPlanner for Relations {
         };
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))))
     }
-}
-
-/// Returns an error with its place.
-fn error(span: Span, message: String) -> DataFusionError {
-    let diagnostic = Diagnostic::new_error(message.clone(), DiagnosticSpan::try_from_sqlparser_span(span));
-    DataFusionError::Plan(message).with_diagnostic(diagnostic)
 }

@@ -1,5 +1,5 @@
-//! Operators without a meaning in DataFusion: `COLLATE`, ANY and ALL over a subquery, rows in a subquery, and functions
-//! after a dot (`name.upper()`). Those that are calls of functions are rewritten in `functions`.
+//! Operators without a meaning in DataFusion: `COLLATE`, ANY and ALL over a subquery, rows in a subquery and in GROUP BY,
+//! and functions after a dot (`name.upper()`). Those that are calls of functions are rewritten in `functions`.
 
 use std::ops::ControlFlow;
 
@@ -51,6 +51,12 @@ impl VisitorMut for Operators {
             }
         }
         if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
+            // `GROUP BY (a, b)` is by both.
+            let parts = |key| match key {
+                Expr::Tuple(parts) if !parts.is_empty() => parts,
+                key => vec![key],
+            };
+            *keys = std::mem::take(keys).into_iter().flat_map(parts).collect();
             keys.iter_mut().for_each(|key| plain(key, true));
         }
         ControlFlow::Continue(())
@@ -81,19 +87,7 @@ fn is_nocase(collation: &ObjectName) -> bool {
 }
 
 fn folded_case(expr: Expr) -> Expr {
-    call("lower", vec![expr])
-}
-
-/// Returns a call of a function.
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let Some(Expr::Function(mut function)) = template::expr(&format!("{name}()")) else {
-        return Expr::Tuple(arguments);
-    };
-    if let FunctionArguments::List(list) = &mut function.args {
-        list.args =
-            arguments.into_iter().map(|one| FunctionArg::Unnamed(FunctionArgExpr::Expr(one))).collect();
-    }
-    Expr::Function(function)
+    tree::call("lower", vec![expr])
 }
 
 /// Returns the expression that an operator stands for.
@@ -135,6 +129,22 @@ fn replaced(expr: &Expr) -> Result<Option<Expr>> {
             }
             return Ok(None);
         }
+        Expr::InList { expr, list, negated } => {
+            let collated = |one: &Expr| matches!(one, Expr::Collate { .. });
+            let nocase = |one: &Expr| matches!(one, Expr::Collate { collation, .. } if is_nocase(collation));
+            let mut all = std::iter::once(&**expr).chain(list);
+            if !all.clone().any(collated) {
+                return Ok(None);
+            }
+            let folded = all.any(nocase);
+            let compared = |one: &Expr| {
+                let mut one = one.clone();
+                plain(&mut one, false);
+                if folded { folded_case(one) } else { one }
+            };
+            let list = list.iter().map(compared).collect();
+            Expr::InList { expr: Box::new(compared(expr)), list, negated: *negated }
+        }
         Expr::AnyOp { left, compare_op: B::Eq, right, .. } => match member(left, right, false) {
             Some(member) => member,
             None => return Ok(None),
@@ -168,6 +178,28 @@ fn replaced(expr: &Expr) -> Result<Option<Expr>> {
             function.name = ObjectName::from(vec!["grouping".into()]);
             Expr::Function(function)
         }
+        Expr::Function(function) if arguments(function).any(|one| matches!(one, Expr::Tuple(_))) => {
+            let mut function = function.clone();
+            for argument in arguments_of(&mut function) {
+                if let Expr::Tuple(parts) = argument {
+                    *argument = tree::call("struct", std::mem::take(parts));
+                }
+            }
+            Expr::Function(function)
+        }
+        Expr::Function(function) if has_collation(function) => {
+            let mut function = function.clone();
+            for argument in arguments_of(&mut function) {
+                if let Expr::Collate { collation, .. } = argument
+                    && is_nocase(collation)
+                {
+                    let message = "cannot use COLLATE NOCASE in an argument of a function: it only compares and orders; use lower(…)";
+                    return Err(error(place(expr), message.to_string()));
+                }
+                plain(argument, false);
+            }
+            Expr::Function(function)
+        }
         Expr::Function(function) => return Ok(chained(function)),
         Expr::CompoundFieldAccess { root, access_chain } => match access_chain.split_last() {
             Some((AccessExpr::Dot(Expr::Function(last)), before)) => {
@@ -185,6 +217,34 @@ fn replaced(expr: &Expr) -> Result<Option<Expr>> {
         },
         _ => return Ok(None),
     }))
+}
+
+fn has_collation(function: &Function) -> bool {
+    arguments(function).any(|one| matches!(one, Expr::Collate { .. }))
+}
+
+/// Returns the arguments without a name.
+fn arguments(function: &Function) -> impl Iterator<Item = &Expr> {
+    let list = match &function.args {
+        FunctionArguments::List(list) => &list.args[..],
+        _ => &[],
+    };
+    list.iter().filter_map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+        _ => None,
+    })
+}
+
+/// Returns the arguments without a name, to change them.
+fn arguments_of(function: &mut Function) -> impl Iterator<Item = &mut Expr> {
+    let list = match &mut function.args {
+        FunctionArguments::List(list) => &mut list.args[..],
+        _ => &mut [],
+    };
+    list.iter_mut().filter_map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+        _ => None,
+    })
 }
 
 /// Returns `left IN (…)` for a comparison with ANY or ALL rows of a subquery.
@@ -263,6 +323,8 @@ mod tests {
                 "SELECT a COLLATE NOCASE FROM t WHERE a COLLATE nocase = 'x' ORDER BY a COLLATE NOCASE",
                 "SELECT a FROM t WHERE lower(a) = lower('x') ORDER BY lower(a)",
             ),
+            ("SELECT 1 FROM t GROUP BY (a, b), c", "SELECT 1 FROM t GROUP BY a, b, c"),
+            ("SELECT count(DISTINCT (a, b)) FROM t", "SELECT count(DISTINCT struct(a, b)) FROM t"),
         ] {
             assert_eq!(rewritten(sql), expected, "{sql}");
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::common::{
     Column, DataFusionError, JoinType, NullEquality, NullHandling, Result, TableReference, UnnestOptions,
 };
+use datafusion::functions::expr_fn::get_field;
 use datafusion::logical_expr::planner::RelationPlannerContext;
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
@@ -12,9 +13,10 @@ use datafusion::sql::sqlparser::ast::{
     Expr as SqlExpr, JoinOperator, TableAlias, TableFactor, TableWithJoins,
 };
 
-use super::fold::{Kind, kind};
+use super::fold::{Kind, ONE, has_fields, kind};
 use super::template::{column, numbered};
 use super::{asof, sample};
+use crate::functions::JSON_COLUMNS;
 
 /// Plans a relation with one marked join.
 pub(super) fn plan(tables: TableWithJoins, context: &mut dyn RelationPlannerContext) -> Result<LogicalPlan> {
@@ -54,14 +56,24 @@ fn unnest(
     let schema = Arc::clone(left.schema());
     let mut columns: Vec<Expr> = schema.columns().into_iter().map(Expr::Column).collect();
     let mut output = columns.clone();
+    output.retain(|one| !matches!(one, Expr::Column(column) if column.name == ONE));
     let mut unnested = Vec::new();
     let table = alias.map(|alias| TableReference::bare(context.normalize_ident(alias.name.clone())));
     for (n, list) in lists.iter().enumerate() {
         let inner = format!("__element{n}");
         columns.push(context.sql_to_expr(list.clone(), &schema)?.alias(&inner));
-        let given = alias.and_then(|alias| alias.columns.get(n)).map(|one| one.name.clone());
-        let name = given.map_or_else(|| "unnest".to_string(), |name| context.normalize_ident(name));
-        output.push(Expr::Column(column(&inner)).alias_qualified(table.clone(), name));
+        let element = Expr::Column(column(&inner));
+        if has_fields(list) {
+            let names = alias.iter().flat_map(|alias| &alias.columns);
+            for (field, given) in JSON_COLUMNS.iter().zip(names) {
+                let name = context.normalize_ident(given.name.clone());
+                output.push(get_field(element.clone(), *field).alias_qualified(table.clone(), name));
+            }
+        } else {
+            let given = alias.and_then(|alias| alias.columns.get(n)).map(|one| one.name.clone());
+            let name = given.map_or_else(|| "unnest".to_string(), |name| context.normalize_ident(name));
+            output.push(element.alias_qualified(table.clone(), name));
+        }
         unnested.push(column(&inner));
     }
     let nulls = if outer { NullHandling::PreserveAndExpandEmpty } else { NullHandling::Drop };

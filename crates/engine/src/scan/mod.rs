@@ -4,6 +4,9 @@
 //! read monotasks load those bytes into the scan's *slots*, one per multitask, and the compute monotask
 //! decodes only from its slot. [`crate::scan::parquet`] and [`crate::scan::text`] find the ranges for each format.
 
+mod chunks;
+pub(crate) mod column_work;
+pub(crate) mod columns;
 pub(crate) mod dynamic_filter;
 pub(crate) mod footer;
 pub(crate) mod ipc;
@@ -19,6 +22,7 @@ use datafusion::common::DataFusionError;
 use object_store::ObjectStore;
 use object_store::path::Path as StorePath;
 use pellucid_runtime::{Context, Done, Error, File, Monotask, Pacer, Phase, ResourceHandle, Segment, slice};
+use pellucid_storage::web;
 
 /// Target decoded size of a multitask. Between 8 and 32 MiB it does not affect a warm query. A cold
 /// query ends with the computing of its last multitask, so larger multitasks would slow it down.
@@ -47,7 +51,9 @@ impl Source {
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Local(file) => file.path().display().to_string(),
-            Self::Remote { resource, path, .. } => format!("{}/{path}", resource.name()),
+            Self::Remote { resource, path, .. } => {
+                format!("{}/{}", resource.name(), web::path(path.as_ref()))
+            }
         }
     }
 }
@@ -142,6 +148,13 @@ impl Scan {
         slice(segments, range)
     }
 
+    /// Returns all bytes of `source` that the multitask's monotasks read, ascending.
+    pub(crate) fn segments(&self, task: usize, source: usize) -> Vec<Segment> {
+        let slot = self.slot(task);
+        let found = slot.segments.iter().find(|(s, _)| *s == source);
+        found.map_or_else(Vec::new, |(_, segments)| segments.clone())
+    }
+
     /// Returns the read and fetch monotasks of multitask `task`, and the cached ranges that its compute
     /// monotask copies itself.
     pub(crate) fn reads(self: &Arc<Self>, task: usize) -> (Vec<Monotask>, Vec<Need>) {
@@ -231,6 +244,15 @@ pub(crate) fn damaged(files: &str, why: &str) -> DataFusionError {
     ))
 }
 
+/// Returns the error for bytes of a Parquet file that its metadata did not announce.
+pub(crate) fn not_read(path: &str, range: &Range<u64>) -> String {
+    format!(
+        "{path}: bytes {} to {} were not read in advance, because the file's metadata contradict each other; \
+         write it again, or report this with the file's metadata if other programs can read it",
+        range.start, range.end
+    )
+}
+
 /// Maximum size of a fetch, so that the fetches of a multitask can use several connections.
 const FETCH_BYTES: u64 = 4 << 20;
 /// Maximum gap that is read rather than skipped by another request: reading it takes about as long as a
@@ -269,7 +291,7 @@ impl Fetch {
         context: &Context,
         sink: impl FnOnce(Vec<Segment>) -> Result<(), Error>,
     ) -> Result<Done, Error> {
-        let name = || self.path.to_string();
+        let name = || web::path(self.path.as_ref()).to_string();
         // `get_range` would not add the store's name to errors of the response body.
         let got = self
             .tokio

@@ -2,8 +2,9 @@
 //!
 //! Row groups are pruned by their statistics and pages by the page index. The predicate includes the
 //! filters of finished build sides ([`crate::scan::dynamic_filter`]). Filters that tighten while the stage
-//! runs (TopK) prune again when a multitask is admitted. DataFusion's opener then decodes from memory,
-//! with the metadata that planning read. It prunes by the same rules, so it never needs other bytes.
+//! runs (TopK) prune again when a multitask is admitted. The scan then decodes from memory, column by
+//! column ([`crate::scan::columns`]) or by DataFusion's opener, with the metadata that planning read.
+//! Both prune by the same rules, so they never need other bytes.
 //!
 //! Bloom filters are not used: pruning would then need I/O.
 
@@ -29,9 +30,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use pellucid_trace::guard::guarded;
 
+use crate::execute::expressions::Timer;
 use crate::plan::cut::Node;
+use crate::scan::columns::{self, ColumnFile, ColumnScan, ColumnsExec};
 use crate::scan::prune::Pruner;
-use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source, damaged};
+use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source, damaged, not_read};
 use crate::stores::in_store;
 
 /// Metadata of the job's Parquet files, by name from [`in_store`].
@@ -65,6 +68,8 @@ pub(crate) struct Division {
     pub pinned: bool,
     /// Minimum number of multitasks, if the files have enough row groups or pages.
     pub min_partitions: usize,
+    /// True if the row groups of a Parquet file are decoded in the order of the file.
+    pub in_order: bool,
 }
 
 /// Minimum decoded size of a piece. Starting a smaller one costs more than sharing its work gains.
@@ -128,7 +133,7 @@ fn divide_intact(
             tasks.push(task);
         }
     }
-    Ok(planner.finish(scan, file_groups, tasks))
+    Ok(planner.finish(scan, division, file_groups, tasks))
 }
 
 /// Groups consecutive pieces into multitasks of about [`MULTITASK_BYTES`]. Returns at least
@@ -316,20 +321,21 @@ impl<'a> Planner<'a> {
     fn finish(
         self,
         scan: &ParquetScan<'_>,
+        division: Division,
         groups: Vec<FileGroup>,
         tasks: Vec<ScanTask>,
     ) -> (Node, Arc<Scan>) {
-        let by_path: HashMap<String, (usize, Arc<ParquetMetaData>)> = self
-            .files
-            .iter()
-            .map(|f| (f.file.path().to_string(), (f.source, Arc::clone(&f.metadata))))
-            .collect();
         let dynamic = self.predicate.as_ref().is_some_and(is_dynamic);
         let mut memory = Scan::new(self.sources, tasks);
         if dynamic {
             memory.replan = Some(replan(&self.files, &groups));
         }
         let memory = Arc::new(memory);
+        let by_path: HashMap<String, (usize, Arc<ParquetMetaData>)> = self
+            .files
+            .iter()
+            .map(|f| (f.file.path().to_string(), (f.source, Arc::clone(&f.metadata))))
+            .collect();
         let factory = Arc::new(MemoryReaders { scan: Arc::clone(&memory), by_path });
         let source =
             scan.source.clone().with_parquet_file_reader_factory(factory).with_bloom_filter_on_read(false);
@@ -338,7 +344,24 @@ impl<'a> Planner<'a> {
             .with_file_groups(groups)
             .with_output_partitioning(None)
             .build();
-        (DataSourceExec::from_data_source(config), memory)
+        let node = DataSourceExec::from_data_source(config.clone());
+        let by_column =
+            scan.source.projection().filter(|_| division.in_order && columns::applies(scan.source));
+        let Some(projection) = by_column else { return (node, memory) };
+        let file = |f: ScanFile| {
+            let path = f.file.path().to_string();
+            (path, ColumnFile::new(f.source, f.metadata, f.pruner))
+        };
+        let columns = ColumnScan {
+            scan: Arc::clone(&memory),
+            config,
+            projection: projection.clone(),
+            timers: projection.iter().map(|projected| Timer::of(&projected.expr)).collect(),
+            int96: columns::int96(scan.source),
+            files: self.files.into_iter().map(file).collect(),
+            may_tighten: dynamic,
+        };
+        (ColumnsExec::in_place_of(node.as_ref(), columns), memory)
     }
 }
 
@@ -406,13 +429,8 @@ struct MemoryReader {
 
 impl MemoryReader {
     fn get(&self, range: &Range<u64>) -> ParquetResult<Bytes> {
-        self.scan.get(self.task, self.source, range).ok_or_else(|| {
-            ParquetError::General(format!(
-                "{}: bytes {} to {} were not read in advance, because the file's metadata contradict each other; \
-                 write it again, or report this with the file's metadata if other programs can read it",
-                self.path, range.start, range.end
-            ))
-        })
+        let bytes = self.scan.get(self.task, self.source, range);
+        bytes.ok_or_else(|| ParquetError::General(not_read(&self.path, range)))
     }
 }
 

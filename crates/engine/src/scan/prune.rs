@@ -108,32 +108,55 @@ impl Pruner {
         self.leaves.iter().map(size).sum()
     }
 
+    /// Prunes one row group again, by a predicate that may exclude more rows than before.
+    pub(crate) fn tightened(&self, row_group: usize, access: RowGroupAccess) -> RowGroupAccess {
+        let mut plan = ParquetAccessPlan::new_none(self.metadata.num_row_groups());
+        plan.set(row_group, access);
+        self.access(None, Some(plan)).into_inner().swap_remove(row_group)
+    }
+
     /// Returns the byte ranges that decoding `plan` needs.
     pub(crate) fn ranges(&self, plan: &ParquetAccessPlan) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for (row_group, access) in plan.inner().iter().enumerate() {
-            match access {
-                RowGroupAccess::Skip => {}
-                RowGroupAccess::Scan => {
-                    ranges.extend(self.leaves.iter().map(|&(l, _)| self.chunk(row_group, l)))
-                }
-                RowGroupAccess::Selection(selection) => {
-                    for &(leaf, _) in &self.leaves {
-                        let pages = self.metadata.offset_index().map(|i| i[row_group][leaf].page_locations());
-                        match pages.filter(|p| !p.is_empty()) {
-                            Some(pages) => {
-                                let chunk = self.chunk(row_group, leaf);
-                                // A dictionary page precedes the first data page.
-                                ranges.push(chunk.start..(pages[0].offset as u64).max(chunk.start));
-                                ranges.extend(selection.scan_ranges(pages));
-                            }
-                            None => ranges.push(self.chunk(row_group, leaf)),
-                        }
-                    }
-                }
+            for &(leaf, _) in &self.leaves {
+                self.leaf_ranges(row_group, access, leaf, &mut |range| ranges.push(range));
             }
         }
         merge(ranges)
+    }
+
+    /// Returns the number of bytes that decoding a leaf column of a row group needs.
+    pub(crate) fn leaf_bytes(&self, row_group: usize, access: &RowGroupAccess, leaf: usize) -> u64 {
+        let mut bytes = 0;
+        self.leaf_ranges(row_group, access, leaf, &mut |range| {
+            bytes += range.end.saturating_sub(range.start)
+        });
+        bytes
+    }
+
+    fn leaf_ranges(
+        &self,
+        row_group: usize,
+        access: &RowGroupAccess,
+        leaf: usize,
+        each: &mut dyn FnMut(Range<u64>),
+    ) {
+        let chunk = self.chunk(row_group, leaf);
+        let selection = match access {
+            RowGroupAccess::Skip => return,
+            RowGroupAccess::Scan => return each(chunk),
+            RowGroupAccess::Selection(selection) => selection,
+        };
+        let pages = self.metadata.offset_index().map(|index| index[row_group][leaf].page_locations());
+        match pages.filter(|pages| !pages.is_empty()) {
+            Some(pages) => {
+                // A dictionary page precedes the first data page.
+                each(chunk.start..(pages[0].offset as u64).max(chunk.start));
+                selection.scan_ranges(pages).into_iter().for_each(each);
+            }
+            None => each(chunk),
+        }
     }
 
     /// Returns rows at which a row group may be split into about `parts` parts. Pages of the largest

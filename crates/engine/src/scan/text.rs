@@ -21,6 +21,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion_datasource_lookahead::END_SCAN_LOOKAHEAD;
 use object_store::path::Path;
 
+use crate::execute::expressions::{Timer, timed_source};
 use crate::plan::cut::Node;
 use crate::scan::parquet::Division;
 use crate::scan::{Need, Scan, ScanTask, Source, merge};
@@ -42,8 +43,18 @@ pub(crate) fn file_scan(node: &Node) -> Option<&FileScanConfig> {
     node.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()
 }
 
-/// Divides the scan. Returns the node that decodes it, the scan, and the paths of its sources, whose
-/// reads the job's store must serve from the scan.
+/// A divided scan.
+pub(crate) struct Divided {
+    /// The node that decodes it.
+    pub leaf: Node,
+    pub scan: Arc<Scan>,
+    /// Paths of its sources, whose reads the job's store must serve from the scan.
+    pub paths: Vec<Path>,
+    /// Of the expressions that are computed from the columns.
+    pub timers: Vec<Arc<Timer>>,
+}
+
+/// Divides the scan.
 ///
 /// # Errors
 /// Returns an error if a file cannot be opened.
@@ -51,7 +62,7 @@ pub(crate) fn divide(
     config: &FileScanConfig,
     division: Division,
     open: &dyn Fn(&PartitionedFile) -> Result<Source>,
-) -> Result<(Node, Arc<Scan>, Vec<Path>)> {
+) -> Result<Divided> {
     let groups: Vec<Vec<PartitionedFile>> = if division.pinned {
         config.file_groups.iter().map(|g| g.iter().cloned().collect()).collect()
     } else {
@@ -82,13 +93,16 @@ pub(crate) fn divide(
         tasks.push(ScanTask { needs, decoded_bytes });
     }
     let groups = groups.into_iter().map(FileGroup::new).collect();
+    let (source, timers) = timed_source(config.file_source())?;
     let config = FileScanConfigBuilder::from(config.clone())
+        .with_source(source)
         .with_file_groups(groups)
         .with_output_partitioning(None)
         .build();
     let mut scan = Scan::new(sources, tasks);
     scan.is_arrow_ipc = config.file_source().file_type().starts_with("arrow");
-    Ok((DataSourceExec::from_data_source(config), Arc::new(scan), paths))
+    let leaf = DataSourceExec::from_data_source(config);
+    Ok(Divided { leaf, scan: Arc::new(scan), paths, timers })
 }
 
 /// Returns true if records end at newlines, so that pieces of a file can be decoded independently.

@@ -2,6 +2,7 @@
 
 pub(crate) mod dialect;
 mod from_first;
+mod lambdas;
 mod mistakes;
 mod nesting;
 mod operators;

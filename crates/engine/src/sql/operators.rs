@@ -1,4 +1,5 @@
-//! Operators of DuckDB that the parser lacks or binds otherwise: `x ** y`, `x ^ y`, `x IN list`, `s GLOB p`, and `[x + 1 FOR x IN list IF x > 0]`.
+//! Operators of DuckDB that the parser lacks or binds otherwise: `x ** y`, `x ^ y`, `x IN list`, `s GLOB p`, `j -> path`,
+//! `j ->> path`, and `[x + 1 FOR x IN list IF x > 0]`.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, OneOrManyWithParens,
@@ -9,10 +10,14 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+use crate::sql::dialect::Pellucid;
 use crate::sql::tree::call;
 
 /// Precedence of a power, above that of `*`.
 const POWER: u8 = 5;
+
+/// Precedence of `->` and `->>`, below that of all others: as in DuckDB, `NOT j -> 'a'` is `(NOT j) -> 'a'`.
+const ARROW: u8 = 1;
 
 type Parsed<T> = Result<T, ParserError>;
 
@@ -22,16 +27,32 @@ pub(crate) fn precedence(dialect: &dyn Dialect, parser: &Parser<'_>) -> Option<u
         Operator::Power => Some(dialect.prec_value(Precedence::MulDivModOp) + POWER),
         Operator::Glob => Some(dialect.prec_value(Precedence::Like)),
         Operator::InList(_) => Some(dialect.prec_value(Precedence::Between)),
+        Operator::Arrow | Operator::LongArrow => Some(ARROW),
     }
 }
 
 /// Parses the next operator and what follows it, if it is one of these.
 pub(crate) fn infix(parser: &mut Parser<'_>, left: &Expr, precedence: u8) -> Option<Parsed<Expr>> {
     let operator = operator(parser)?;
+    if let Operator::Arrow | Operator::LongArrow = operator
+        && is_condition(left)
+    {
+        let token = parser.peek_token_ref();
+        return Some(Err(ParserError::ParserError(format!(
+            "{0} binds less tightly than AND, NOT and comparisons; write (json {0} 'key') in parentheses at Line: {1}, Column: {2}",
+            token.token, token.span.start.line, token.span.start.column
+        ))));
+    }
     for _ in 0..operator.tokens(parser) {
         parser.next_token();
     }
-    Some(parser.parse_subexpr(precedence).map(|right| match operator {
+    let right = match operator {
+        Operator::LongArrow => path(parser),
+        _ => parser.parse_subexpr(precedence),
+    };
+    Some(right.map(|right| match operator {
+        Operator::Arrow => binary(left, BinaryOperator::Arrow, right),
+        Operator::LongArrow => binary(left, BinaryOperator::LongArrow, right),
         Operator::Power => binary(left, BinaryOperator::PGExp, right),
         Operator::Glob => binary(left, BinaryOperator::Custom("GLOB".to_string()), right),
         Operator::InList(negated) => {
@@ -50,7 +71,46 @@ pub(crate) fn prefix(dialect: &dyn Dialect, parser: &mut Parser<'_>) -> Option<P
         let negative = |operand| Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(operand) };
         return Some(operand.map(negative));
     }
-    is_comprehension(parser).then(|| comprehension(parser))
+    let token = |n| &parser.peek_nth_token_ref(n).token;
+    match [token(0), token(1), token(2), token(3)] {
+        // The parser would read a lambda, also where a value is expected.
+        [Token::Word(_), Token::Arrow, ..] => Some(parser.parse_identifier().map(Expr::Identifier)),
+        [Token::LParen, Token::Word(_), Token::RParen, Token::Arrow] => {
+            parser.next_token();
+            let name = parser.parse_identifier();
+            parser.next_token();
+            Some(name.map(|name| Expr::Nested(Box::new(Expr::Identifier(name)))))
+        }
+        _ => is_comprehension(parser).then(|| comprehension(parser)),
+    }
+}
+
+/// Returns true for an expression that can only be true, false or NULL.
+fn is_condition(expr: &Expr) -> bool {
+    use BinaryOperator::{And, Eq, Gt, GtEq, Lt, LtEq, NotEq, Or};
+    matches!(
+        expr,
+        Expr::BinaryOp { op: And | Or | Eq | NotEq | Lt | LtEq | Gt | GtEq, .. }
+            | Expr::UnaryOp { op: UnaryOperator::Not, .. }
+            | Expr::IsNull(_)
+            | Expr::IsNotNull(_)
+            | Expr::Like { .. }
+            | Expr::InList { .. }
+            | Expr::Between { .. }
+    )
+}
+
+/// Parses what follows `->>`: up to a comparison or `||`.
+fn path(parser: &mut Parser<'_>) -> Parsed<Expr> {
+    let mut path = parser.parse_subexpr(Pellucid.prec_value(Precedence::MulDivModOp))?;
+    loop {
+        let precedence = parser.get_next_precedence()?;
+        let ends = parser.peek_token_ref().token == Token::StringConcat;
+        if ends || precedence <= Pellucid.prec_value(Precedence::Xor) {
+            return Ok(path);
+        }
+        path = parser.parse_infix(path, precedence)?;
+    }
 }
 
 enum Operator {
@@ -58,6 +118,8 @@ enum Operator {
     Glob,
     /// True for NOT IN.
     InList(bool),
+    Arrow,
+    LongArrow,
 }
 
 impl Operator {
@@ -65,7 +127,7 @@ impl Operator {
         match self {
             Operator::Power if parser.peek_token_ref().token == Token::Caret => 1,
             Operator::Power | Operator::InList(true) => 2,
-            Operator::Glob | Operator::InList(false) => 1,
+            Operator::Glob | Operator::InList(false) | Operator::Arrow | Operator::LongArrow => 1,
         }
     }
 }
@@ -81,6 +143,8 @@ fn operator(parser: &Parser<'_>) -> Option<Operator> {
     };
     match token(0) {
         Token::Caret => Some(Operator::Power),
+        Token::Arrow => Some(Operator::Arrow),
+        Token::LongArrow => Some(Operator::LongArrow),
         Token::Mul if *token(1) == Token::Mul => Some(Operator::Power),
         Token::Word(word)
             if word.value.eq_ignore_ascii_case("glob")
@@ -170,6 +234,11 @@ mod tests {
                 "SELECT list_transform(list_filter([1, 2], (x) -> x > 1), (x) -> x * 2)",
             ),
             ("SELECT [[1], [2]]", "SELECT [[1], [2]]"),
+            ("SELECT list_transform(l, x -> x + 1)", "SELECT list_transform(l, x -> x + 1)"),
+            (
+                "SELECT list_transform(l, x -> x.a.b + t.c)",
+                "SELECT list_transform(l, x -> x['a']['b'] + t.c)",
+            ),
         ] {
             let parsed: Statement = sql.parse().unwrap();
             assert_eq!(parsed.tree().to_string(), expected);

@@ -1,6 +1,6 @@
 //! Places in the text of statements, for messages.
 
-use datafusion::common::{DataFusionError, Span as DiagnosticSpan};
+use datafusion::common::{DataFusionError, Diagnostic, Span as DiagnosticSpan};
 use datafusion::sql::sqlparser::tokenizer::{Location, Span};
 
 /// Columns of a line that a message shows.
@@ -39,6 +39,24 @@ pub(crate) fn mark(text: &str, span: Span, message: &str) -> String {
         elided(to < characters.len()),
         "^".repeat(marks)
     )
+}
+
+/// Returns the text of a span within a line.
+pub(crate) fn text(text: &str, span: Span) -> Option<&str> {
+    let line = text.lines().nth(usize::try_from(span.start.line).ok()?.checked_sub(1)?)?;
+    let byte = |column: u64| {
+        let at = usize::try_from(column).ok()?.checked_sub(1)?;
+        line.char_indices().map(|(byte, _)| byte).chain([line.len()]).nth(at)
+    };
+    (span.start.line == span.end.line).then_some(())?;
+    line.get(byte(span.start.column)?..byte(span.end.column)?)
+}
+
+/// Returns an error at a place of the statement.
+pub(crate) fn error(span: Span, message: impl Into<String>) -> DataFusionError {
+    let message = message.into();
+    let diagnostic = Diagnostic::new_error(message.clone(), DiagnosticSpan::try_from_sqlparser_span(span));
+    DataFusionError::Plan(message).with_diagnostic(diagnostic)
 }
 
 /// Returns the place of an error, if DataFusion knows it.

@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan
 use crate::EngineError;
 use crate::sql::dialect::Pellucid;
 use crate::sql::stack::with_large_stack;
-use crate::sql::{from_first, mistakes, nesting, place, rewrites, struct_types, unsupported};
+use crate::sql::{from_first, lambdas, mistakes, nesting, place, rewrites, struct_types, unsupported};
 use crate::statements::own::Own;
 use crate::statements::syntax;
 use crate::statements::syntax::parameters::{literal, placeholders, substitute};
@@ -90,7 +90,8 @@ impl Statement {
         .with_dialect(&Pellucid)
         .with_recursion_limit(MAX_PARENTHESES)
         .build()?;
-        let Some(tree) = parser.parse_statements()?.pop_front() else { return Ok(None) };
+        let Some(mut tree) = parser.parse_statements()?.pop_front() else { return Ok(None) };
+        lambdas::find(&mut tree);
         unsupported::check(&tree)?;
         Ok(Some(Self { sql, text: Arc::clone(text), keyword, span, tree, own, deep: nested > SHALLOW }))
     }
@@ -233,18 +234,27 @@ fn unparsed(text: &str, tokens: &[TokenWithSpan], error: DataFusionError) -> Eng
     };
     let message = inner.to_string();
     let message = message.strip_prefix("sql parser error: ").unwrap_or(&message);
+    let end = || {
+        let last = tokens.iter().rfind(|t| !matches!(t.token, Token::EOF | Token::Whitespace(_)));
+        last.map(|last| Span::new(last.span.end, last.span.end))
+    };
     let (message, span) = match place::of_parser(message) {
         Some((message, at)) => {
             let token = tokens.iter().find(|token| token.span.start == at);
-            (message, Some(token.map_or(Span::new(at, at), |token| token.span)))
+            let found = message.strip_prefix("Expected: ), found: ");
+            // A token that is not in the text was inserted after a parenthesis.
+            let inserted =
+                found.is_some_and(|found| token.is_some_and(|token| token.token.to_string() != found));
+            let open = inserted && mistakes::open_parenthesis(&tokens.iter().collect::<Vec<_>>()).is_some();
+            match open {
+                true => ("Expected: ), found: EOF", end()),
+                false => (message, Some(token.map_or(Span::new(at, at), |token| token.span))),
+            }
         }
-        None => {
-            let last = tokens.iter().rfind(|t| !matches!(t.token, Token::EOF | Token::Whitespace(_)));
-            (message, last.map(|last| Span::new(last.span.end, last.span.end)))
-        }
+        None => (message, end()),
     };
-    let message = mistakes::explain(message, tokens, span);
-    EngineError::Usage(match span {
+    let (message, span) = mistakes::explain(message, tokens, span);
+    EngineError::Syntax(match span {
         Some(span) => place::mark(text, span, &message),
         None => message,
     })
@@ -323,8 +333,9 @@ mod tests {
         for (sql, place) in [
             ("SELECT 1;\nSELECT 2;\n  SELECT 3 FORM x y", "line 3, column 17"),
             ("SELECT 1;\n SELECT 'x", "line 2, column 9"),
-            ("SELECT (1 +", "line 1, column 12"),
+            ("SELECT (1 +", "line 1, column 8"),
             ("FROM t;\nFROM t WHERE a = 1 LIMIT 1 x", "line 2, column 28"),
+            ("SELECT a FROM (FROM t WHERE a > 1", "line 1, column 15"),
         ] {
             let error = split(sql).unwrap_err().to_string();
             assert!(error.contains(place), "{error}");

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-    Ident, ObjectName, Spanned, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
+    Spanned, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
@@ -75,39 +75,6 @@ pub(crate) fn inspect<V: Visitor>(statement: &Statement, visitor: &mut V) -> Con
     }
 }
 
-/// A division whose divisor may be zero.
-pub(crate) struct Division {
-    pub text: String,
-    pub span: Span,
-    /// True if the divisor is written as zero.
-    pub zero: bool,
-}
-
-/// Returns the divisions in a statement whose divisor may be zero.
-pub(crate) fn divisions(statement: &Statement) -> Vec<Division> {
-    struct Divisions(Vec<Division>);
-    impl Visitor for Divisions {
-        type Break = std::convert::Infallible;
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
-            use BinaryOperator::{Divide, DuckIntegerDivide, Modulo};
-            if let Expr::BinaryOp { op: Divide | DuckIntegerDivide | Modulo, right, .. } = expr {
-                let divisor = right.to_string().parse::<f64>();
-                let zero = divisor == Ok(0.0);
-                if zero || divisor.is_err() {
-                    self.0.push(Division { text: expr.to_string(), span: expr.span(), zero });
-                }
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let mut found = Divisions(Vec::new());
-    // `Break` is `Infallible`.
-    let _ = inspect(statement, &mut found);
-    found.0.dedup_by(|a, b| a.text == b.text);
-    found.0
-}
-
 /// Returns a call whose place is that of its arguments.
 pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     let span = Span::union_iter(arguments.iter().map(Spanned::span).filter(|span| *span != Span::empty()));
@@ -155,14 +122,5 @@ mod tests {
         assert!(
             renamed("COPY (SELECT 1 FROM A) TO 'x.csv'", "a", false).unwrap().contains("FROM \"b/\" AS A")
         );
-    }
-
-    #[test]
-    fn divisions_are_quoted_literally() {
-        let sql = "SELECT a / 2, a/b FROM t WHERE x % (y - 1) = 0 AND z / 0 > 1";
-        let found = divisions(&parsed(sql));
-        let texts: Vec<&str> = found.iter().map(|division| division.text.as_str()).collect();
-        assert_eq!(texts, ["a / b", "x % (y - 1)", "z / 0"]);
-        assert!(found[2].zero && found[2].span.start.column == 52);
     }
 }

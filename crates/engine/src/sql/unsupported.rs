@@ -2,15 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::common::{DataFusionError, Diagnostic, Span as DiagnosticSpan};
+use datafusion::common::DataFusionError;
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::{
-    ColumnDef, ColumnOption, JoinOperator, Query, Select, SelectItem, Set, Spanned, Statement,
-    TableConstraint, TableFactor, Visitor,
+    ColumnDef, ColumnOption, Expr, JoinOperator, OrderByKind, Query, Select, SelectItem, Set, Spanned,
+    Statement, TableConstraint, TableFactor, Value, ValueWithSpan, Visitor,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
-use crate::sql::tree;
+use crate::sql::{place, tree};
 
 /// The setting that would change how later statements are parsed.
 const DIALECT: &str = "datafusion.sql_parser.dialect";
@@ -30,11 +30,7 @@ pub(crate) fn check(tree: &Tree) -> Result<(), DataFusionError> {
     };
     match found {
         ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(Refused { message, span }) => {
-            let diagnostic =
-                Diagnostic::new_error(message.clone(), DiagnosticSpan::try_from_sqlparser_span(span));
-            Err(DataFusionError::Plan(message).with_diagnostic(diagnostic))
-        }
+        ControlFlow::Break(Refused { message, span }) => Err(place::error(span, message)),
     }
 }
 
@@ -76,6 +72,15 @@ impl Visitor for Unsupported {
         }
         if query.settings.is_some() {
             refuse(span, "SETTINGS", "use SET before the query")?;
+        }
+        let order = query.order_by.as_ref().map(|order| &order.kind);
+        if let Some(OrderByKind::Expressions(keys)) = order
+            && let Some(Expr::Value(key)) = keys.iter().map(|key| &key.expr).find(|key| is_text(key))
+        {
+            let message = format!(
+                "cannot order by the text {key}, which is the same in every row; write a column without quotes, or in double quotes"
+            );
+            return ControlFlow::Break(Refused { message, span: key.span });
         }
         if query.format_clause.is_some() {
             refuse(span, "FORMAT", "choose the output's format with --format")?;
@@ -158,6 +163,10 @@ impl Visitor for Unsupported {
     }
 }
 
+fn is_text(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }))
+}
+
 /// Refuses keys and other constraints, which would not be enforced, and options of columns.
 fn keys(columns: &[ColumnDef], constraints: &[TableConstraint]) -> ControlFlow<Refused> {
     const WAY_OUT: &str = "rows would not be checked; remove it";
@@ -188,6 +197,7 @@ mod tests {
                 "UNIQUE (a) is not supported",
             ),
             ("SELECT * FROM t FOR UPDATE", "FOR UPDATE is not supported"),
+            ("SELECT a FROM t ORDER BY b, 'a'", "cannot order by the text 'a'"),
         ] {
             let error = sql.parse::<Statement>().unwrap_err().to_string();
             assert!(error.contains(construct), "{sql}: {error}");

@@ -12,7 +12,7 @@ use datafusion::sql::parser::{CopyToSource, CopyToStatement};
 use datafusion::sql::sqlparser::ast::{Insert, Query, TableObject};
 
 use crate::EngineError;
-use crate::logical::candidates::hint;
+use crate::logical::nearest::hint;
 use crate::session::Session;
 use crate::sql::statements::Statement;
 use crate::statements::describe::columns::{self, Described};
@@ -20,6 +20,7 @@ use crate::statements::describe::source::with_source;
 use crate::statements::own::{CopyFrom, CopyTo};
 use crate::statements::run::{self, Temporary};
 use crate::statements::tables::insert::{Extra, existing};
+use crate::tables::streams;
 
 /// Completes a `COPY … TO`: the names of its partitions, and nested values of CSV as text.
 ///
@@ -138,8 +139,9 @@ async fn csv(
     types: &[DataType],
 ) -> Result<Arc<dyn datafusion::catalog::TableProvider>, EngineError> {
     let state = session.context.state();
-    let first = first_line(&copy.file)
-        .map_err(|e| EngineError::Failed(format!("{}: {e}; check the path", copy.file)))?;
+    let file = streams::readable(&state, &copy.file).await?;
+    let first =
+        first_line(&file).map_err(|e| EngineError::Failed(format!("{}: {e}; check the path", copy.file)))?;
     let mut options: HashMap<String, String> = HashMap::new();
     let mut set = |key: &str, value: &str| options.insert(format!("format.{key}"), value.to_string());
     let (mut delimiter, mut header) = (None, None);
@@ -179,15 +181,10 @@ async fn csv(
     let schema =
         Schema::new(names.iter().map(|name| Field::new(name, DataType::Utf8, true)).collect::<Vec<_>>());
     let schema = DFSchema::try_from(schema)?;
-    let command = CreateExternalTable::builder(
-        TableReference::bare("copied"),
-        copy.file.clone(),
-        "CSV",
-        Arc::new(schema),
-    )
-    .with_options(options)
-    .with_constraints(Constraints::default())
-    .build();
+    let command = CreateExternalTable::builder(TableReference::bare("copied"), file, "CSV", Arc::new(schema))
+        .with_options(options)
+        .with_constraints(Constraints::default())
+        .build();
     let factory = state.table_factories().get("CSV").cloned();
     let factory = factory.ok_or_else(|| DataFusionError::Internal("no factory of CSV tables".to_string()))?;
     Ok(factory.create(&state, &command).await?)

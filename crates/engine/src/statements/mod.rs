@@ -22,22 +22,25 @@ use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::datasource::TableType;
 use datafusion::sql::parser::{ExplainStatement, ResetStatement, Statement as Tree};
 use datafusion::sql::sqlparser::ast::{
-    CreateView, Insert, ObjectName, ObjectType, Query, Spanned, Statement as SqlStatement, Update,
+    CreateView, Insert, Merge, ObjectName, ObjectType, Query, SetExpr, Spanned, Statement as SqlStatement,
+    Update, With,
 };
 
 use crate::EngineError;
+use crate::queries::pivot::without_values;
 use crate::session::Session;
 use crate::sql::statements::Statement;
 use crate::statements::own::Own;
 use crate::statements::run::{Rows, as_tree, nothing};
 use crate::statements::script::settings::Effect;
 use crate::statements::script::state::{Sequence, locked};
-use crate::statements::script::{macros, prepared, settings, transaction, views};
+use crate::statements::script::{macros, prepared, settings, transaction, types, views};
 use crate::statements::syntax::parameters::placeholders;
 use crate::statements::tables::change::Change;
 use crate::statements::tables::create::Creation;
 use crate::statements::tables::insert::{Extra, Insertion};
-use crate::statements::tables::{alter, change, create, insert, table};
+use crate::statements::tables::merge::Merging;
+use crate::statements::tables::{alter, change, create, insert, merge, table};
 
 /// A statement that has begun.
 #[expect(clippy::large_enum_variant, reason = "a statement has one")]
@@ -53,6 +56,7 @@ pub(crate) enum Finish {
     Create(Box<Creation>),
     Insert(Box<Insertion>),
     Change(Box<Change>),
+    Merge(Box<Merging>),
     /// Their only value becomes that of a variable.
     Variable(String),
     /// They hold the number of rows that COPY wrote.
@@ -69,6 +73,7 @@ impl Finish {
             Self::Create(creation) => creation.finish(session, rows).await,
             Self::Insert(insertion) => insertion.finish(session, rows).await,
             Self::Change(change) => change.finish(session, rows).await,
+            Self::Merge(merging) => merging.finish(session, rows).await,
             Self::Variable(name) => {
                 let mut values =
                     rows.1.iter().filter(|batch| batch.num_rows() > 0).map(|batch| batch.column(0));
@@ -104,6 +109,7 @@ pub(crate) async fn expanded(session: &Session, statement: &Statement) -> Result
         views::expand(state, statement, &mut tree)?;
         macros::expand(state, statement, &mut tree)?;
     }
+    types::expand(state, statement, &mut tree)?;
     settings::expand(session, statement, &mut tree)?;
     if let Some(name) = placeholders(&tree).first() {
         let bare = name.trim_start_matches('$');
@@ -185,6 +191,9 @@ async fn unexpanded(session: &Session, statement: &Statement) -> Result<Option<B
                 SqlStatement::CreateMacro { or_replace, name, args, definition, .. } => {
                     macros::create(state, statement, name, args.as_deref(), definition, *or_replace)?;
                 }
+                SqlStatement::CreateType { name, representation } => {
+                    types::create(state, statement, name, representation.as_ref())?;
+                }
                 prepare @ SqlStatement::Prepare { .. } => prepared::prepare(state, statement, prepare),
                 SqlStatement::CreateView(view) => {
                     return create_view(session, statement, view).await.map(Some);
@@ -212,6 +221,13 @@ async fn create_view(
             let message = format!("cannot create view {}: it exists; {way}", view.name);
             return Err(statement.refuse(view.name.span(), &message));
         }
+    }
+    if let Some(open) = without_values(&view.query) {
+        let message = format!(
+            "cannot create view {}: its PIVOT ON {open} has no values, and those of now would stay; add IN (…)",
+            view.name
+        );
+        return Err(statement.refuse(open.span(), &message));
     }
     let mut made = view.clone();
     made.temporary = false;
@@ -272,7 +288,12 @@ impl Beginning<'_> {
     async fn sql(self, inner: SqlStatement) -> Result<Begun, EngineError> {
         let (session, statement) = (self.session, &self.statement);
         match inner {
-            SqlStatement::Query(query) => Ok(self.query(query)),
+            SqlStatement::Query(query) => match query.body.as_ref() {
+                // WITH … MERGE
+                SetExpr::Merge(SqlStatement::Merge(of)) => self.merge(of, query.with.clone()).await,
+                _ => Ok(self.query(query)),
+            },
+            SqlStatement::Merge(of) => self.merge(&of, None).await,
             SqlStatement::CreateTable(table) => {
                 let query = table.query.clone();
                 let created = create::begin(session, statement, table).await?;
@@ -338,6 +359,12 @@ impl Beginning<'_> {
         }
     }
 
+    async fn merge(self, of: &Merge, with: Option<With>) -> Result<Begun, EngineError> {
+        let (mut query, merging) = merge::begin(self.session, &self.statement, of).await?;
+        query.with = with;
+        Ok(self.run(query, Finish::Merge(Box::new(merging))))
+    }
+
     async fn change(self, inner: SqlStatement) -> Result<Begun, EngineError> {
         let (query, change) = match &inner {
             SqlStatement::Update(of) => change::update(self.session, &self.statement, of).await?,
@@ -368,6 +395,10 @@ impl Beginning<'_> {
                 done(alter::drop(self.session, statement, kind, names, if_exists).await)
             }
             ObjectType::Schema | ObjectType::Database => Ok(Begun::Run(self.statement, None)),
+            ObjectType::Type => {
+                let state = &self.session.statements;
+                done(names.iter().try_for_each(|name| types::drop(state, statement, name, if_exists)))
+            }
             ObjectType::Sequence => {
                 for name in names {
                     let removed =
@@ -394,8 +425,6 @@ fn done(result: Result<(), EngineError>) -> Result<Begun, EngineError> {
 /// Returns the error for a statement that the engine does not have.
 fn unknown(statement: &Statement, inner: &SqlStatement) -> EngineError {
     let way_out = match inner {
-        SqlStatement::CreateType { .. } => "use VARCHAR with CHECK (column IN ('a', 'b'))",
-        SqlStatement::Merge { .. } => "use INSERT … ON CONFLICT, or UPDATE and INSERT",
         SqlStatement::CreateIndex(_) => {
             "tables have no indices; remove it (PRIMARY KEY and UNIQUE are checked)"
         }

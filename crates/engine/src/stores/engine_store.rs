@@ -16,6 +16,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
+use pellucid_storage::web;
 
 use super::job_io::OperationRecorder;
 use super::planning::planning_recorder;
@@ -91,7 +92,9 @@ impl ObjectStore for EngineStore {
         }
         for (range, bytes) in ranges.iter().zip(&parts) {
             check_footer(range, bytes).map_err(|source| {
-                let path = format!("{}/{location}", self.name.as_deref().unwrap_or_default());
+                let (store, location) =
+                    (self.name.as_deref().unwrap_or_default(), web::path(location.as_ref()));
+                let path = format!("{store}/{location}");
                 Error::Generic { store: "Parquet", source: format!("{path}: {source}").into() }
             })?;
         }

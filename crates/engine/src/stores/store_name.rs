@@ -12,7 +12,7 @@ pub(super) struct StoreName(pub String);
 
 impl ErrorMap for StoreName {
     fn call(&self, location: &str, error: Error) -> Error {
-        let path = format!("{}/{location}", self.0);
+        let path = format!("{}/{}", self.0, pellucid_storage::web::path(location));
         match error {
             Error::NotFound { source, .. } => Error::NotFound { path, source },
             Error::PermissionDenied { source, .. } => Error::PermissionDenied { path, source },

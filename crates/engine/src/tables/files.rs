@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, BooleanArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, Statistics, project_schema};
 use datafusion::datasource::TableType;
-use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::listing::helpers::expr_applicable_for_cols;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder};
@@ -20,8 +19,11 @@ use datafusion::datasource::table_schema::{TableSchema, TableSchemaBuilder};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::parquet::arrow::RowNumber;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
@@ -31,6 +33,7 @@ use crate::tables::hive::Keys;
 use crate::tables::open::{self, Reader};
 use crate::tables::options::FileOptions;
 use crate::tables::text::TextSource;
+use crate::types::names;
 
 /// Name of the column with the number of a row in its Parquet file.
 const ROW_NUMBER: &str = "file_row_number";
@@ -116,7 +119,13 @@ impl FilesTable {
             builder = builder.with_virtual_columns(vec![Arc::new(field)]);
         }
         let table_schema = builder.build();
-        let schema = Arc::new(table_schema.table_schema().project(&order)?);
+        let mut schema = table_schema.table_schema().project(&order)?;
+        if let Reader::Format(_) = reader {
+            let shown =
+                |field: &FieldRef| names::without_large_text(field).unwrap_or_else(|| Arc::clone(field));
+            schema.fields = schema.fields.iter().map(shown).collect();
+        }
+        let schema = Arc::new(schema);
         let statistics = Mutex::default();
         Ok(Self { places, options, reader, table_schema, keys, schema, order, statistics })
     }
@@ -292,19 +301,27 @@ impl TableProvider for FilesTable {
         }
         let config = builder.with_file_groups(groups).build();
         match &self.reader {
-            Reader::Format(format) => format.create_physical_plan(state, config).await,
+            Reader::Format(format) => shown(format.create_physical_plan(state, config).await?),
             Reader::Csv(_) | Reader::Json(_) => Ok(DataSourceExec::from_data_source(config)),
         }
     }
 }
 
-/// Returns DataFusion's name of a compression.
-pub(crate) fn compression_type(name: Option<&str>) -> FileCompressionType {
-    match name {
-        Some("gzip") => FileCompressionType::GZIP,
-        Some("bzip2") => FileCompressionType::BZIP2,
-        Some("xz") => FileCompressionType::XZ,
-        Some("zstd") => FileCompressionType::ZSTD,
-        _ => FileCompressionType::UNCOMPRESSED,
-    }
+/// Returns a scan whose large strings are text: as columns of a query, they would be JSON.
+fn shown(scan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let schema = scan.schema();
+    let mut changed = false;
+    let mut column = |(at, field): (usize, &FieldRef)| {
+        let stored: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), at));
+        let expr = match names::without_large_text(field) {
+            Some(text) => {
+                changed = true;
+                Arc::new(CastExpr::new(stored, text.data_type().clone(), None))
+            }
+            None => stored,
+        };
+        ProjectionExpr::new(expr, field.name())
+    };
+    let columns: Vec<ProjectionExpr> = schema.fields().iter().enumerate().map(&mut column).collect();
+    Ok(if changed { Arc::new(ProjectionExec::try_new(columns, scan)?) } else { scan })
 }

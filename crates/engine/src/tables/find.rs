@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use datafusion::catalog::Session;
 use datafusion::common::{DataFusionError, Result, TableReference};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::ListingTableUrl;
 use futures::TryStreamExt;
-use object_store::{ObjectMeta, ObjectStore};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::lakes::{self, Lake};
-use crate::tables::paths;
+use crate::tables::{content, paths, streams};
 
 /// A format of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,17 @@ pub(crate) fn compression(extension: &str) -> Option<&'static str> {
     })
 }
 
+/// Returns DataFusion's name of a compression.
+pub(crate) fn compression_type(name: Option<&str>) -> FileCompressionType {
+    match name {
+        Some("gzip") => FileCompressionType::GZIP,
+        Some("bzip2") => FileCompressionType::BZIP2,
+        Some("xz") => FileCompressionType::XZ,
+        Some("zstd") => FileCompressionType::ZSTD,
+        _ => FileCompressionType::UNCOMPRESSED,
+    }
+}
+
 /// The files at a location.
 pub(crate) struct FileListing {
     pub url: ListingTableUrl,
@@ -65,6 +77,17 @@ pub(crate) struct FileListing {
     pub files: Vec<ObjectMeta>,
     /// The format of the folder if it is a table of a lake.
     pub lake: Option<Lake>,
+    /// The format by content, if names do not say it.
+    pub kind: Option<Kind>,
+    /// True for a pipe, of which the file is a copy.
+    pub is_stream: bool,
+}
+
+impl FileListing {
+    /// Returns the path of a file as the user would write it; `place` is the place that was listed.
+    pub(crate) fn shown(&self, place: &str, file: &ObjectMeta) -> String {
+        if self.is_stream { place.to_string() } else { paths::shown(place, &self.url, &file.location) }
+    }
 }
 
 /// Lists the files at `place`.
@@ -72,7 +95,9 @@ pub(crate) struct FileListing {
 /// # Errors
 /// Returns an error if no file matches, or none can be read.
 pub(crate) async fn find(state: &dyn Session, place: &str) -> Result<FileListing> {
-    check_local(place)?;
+    if !streams::is_stream(place) {
+        check_local(place)?;
+    }
     let found = list(state, place).await?;
     if found.lake.is_none() && paths::matching_files(&found.url, &found.files, "")?.is_empty() {
         return failed(format!("{place}: no file matches; check the path and the pattern"));
@@ -85,19 +110,30 @@ pub(crate) async fn find(state: &dyn Session, place: &str) -> Result<FileListing
 /// # Errors
 /// Returns an error if the place is invalid or cannot be listed, or has raw files of a table of a lake.
 pub(crate) async fn list(state: &dyn Session, place: &str) -> Result<FileListing> {
-    let url = paths::parse(place)?;
+    let (readable, is_stream) = (streams::readable(state, place).await?, streams::is_stream(place));
+    let url = paths::parse(&readable)?;
     let store = state.runtime_env().object_store(&url)?;
+    if is_stream || paths::is_web(place) {
+        let file = store.head(url.prefix()).await?;
+        let kind = match kind_of(&file) {
+            Some(_) if !is_stream => None,
+            _ => Some(content::kind(&store, &file).await?),
+        };
+        return Ok(FileListing { url, store, files: vec![file], lake: None, kind, is_stream });
+    }
     let folder = with_store_key(ListingTableUrl::try_new(AsRef::<url::Url>::as_ref(&url).clone(), None)?);
     let files: Vec<ObjectMeta> =
         folder.list_all_files(state, store.as_ref(), "").await?.try_collect().await?;
-    // The user may name a folder of a store without its trailing slash.
-    let url = match files.first() {
-        Some(file) if !url.is_collection() && file.location != *url.prefix() => paths::folder(&url)?,
-        _ => url,
+    // The user may name a folder of a store without its trailing slash. Some programs keep an empty object of its name.
+    let is_file = |file: &ObjectMeta| file.location == *url.prefix() && file.size > 0;
+    let is_below = |file: &ObjectMeta| file.location != *url.prefix();
+    let url = match !url.is_collection() && !files.iter().any(is_file) && files.iter().any(is_below) {
+        true => paths::folder(&url)?,
+        false => url,
     };
     let matching = paths::matching_files(&url, &files, "")?;
     let lake = lakes::find(place, &url, &store, &files, &matching).await?;
-    Ok(FileListing { url, store, files, lake })
+    Ok(FileListing { url, store, files, lake, kind: None, is_stream })
 }
 
 /// Adds the store's name to the key of DataFusion's listing cache, which is otherwise the path alone.
@@ -120,6 +156,23 @@ pub(crate) struct Kind {
     pub compressed: Option<&'static str>,
     /// File extension, with the dots and the compression's.
     pub extension: String,
+}
+
+impl Kind {
+    /// Returns the kind if its files can be read.
+    ///
+    /// # Errors
+    /// Returns an error for compressed Parquet and Arrow files: they compress internally, and an outer compression
+    /// prevents reads of ranges.
+    pub(crate) fn checked(self, place: &str) -> Result<Self> {
+        match (self.compressed, self.format) {
+            (Some(_), Format::Parquet | Format::Arrow) => failed(format!(
+                "{place}: cannot read a compressed {} file; decompress it first",
+                self.format.name()
+            )),
+            _ => Ok(self),
+        }
+    }
 }
 
 /// Infers the format of `files` from their names. Files with an unknown extension are ignored.
@@ -147,16 +200,7 @@ pub(crate) fn infer_kind(place: &str, files: &[&ObjectMeta]) -> Result<Kind> {
         ));
     }
     match kind {
-        // Parquet and Arrow compress internally; an outer compression prevents reads of ranges.
-        Some(kind)
-            if kind.compressed.is_some() && kind.format != Format::Csv && kind.format != Format::Json =>
-        {
-            failed(format!(
-                "{place}: cannot read a compressed {} file; decompress it first",
-                kind.format.name()
-            ))
-        }
-        Some(kind) => Ok(kind),
+        Some(kind) => kind.checked(place),
         None => failed(format!(
             "{place}: cannot infer the format of {}; use the extension .parquet, .csv, .tsv, .txt, .json, \
              .jsonl, .arrow or .feather (text also with .gz, .bz2, .xz, .zst), or CREATE EXTERNAL TABLE … \

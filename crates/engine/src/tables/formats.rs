@@ -271,7 +271,17 @@ impl FileFormat for Checked {
 /// Reads the schema from the footer of a file; `None` for a stream.
 async fn footer_schema(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<Option<Schema>> {
     let (place, shown) = (&file.location, shown(file));
-    if file.size < TAIL_BYTES || store.get_range(place, 0..MAGIC.len() as u64).await? != MAGIC {
+    if file.size < TAIL_BYTES {
+        return Ok(None);
+    }
+    let start = store.get_range(place, 0..MAGIC.len() as u64).await?;
+    if start.starts_with(b"FEA1") {
+        let message = format!(
+            "cannot read {shown}: it is a file of Feather version 1; write it as version 2, which is Arrow IPC"
+        );
+        return Err(DataFusionError::Execution(message));
+    }
+    if start != MAGIC {
         return Ok(None);
     }
     let corrupt = |why: String| {

@@ -107,7 +107,7 @@ impl Keys {
                     "cannot read {path}: the key {} has type {}, which `{value}` does not fit; use hive_types = \
                      {{'{}': 'VARCHAR'}}",
                     field.name(),
-                    crate::tables::csv::decode::type_name(field.data_type()),
+                    crate::types::names::name(field.data_type()),
                     field.name()
                 ))
             })
@@ -126,7 +126,7 @@ fn unknown_types(keys: &[String], options: &FileOptions) -> Result<()> {
             if keys.is_empty() {
                 "the files have no folders such as year=2024".to_string()
             } else {
-                crate::logical::candidates::hint(name, keys.to_vec(), "the keys are")
+                crate::logical::nearest::hint(name, keys.to_vec(), "the keys are")
             }
         ))),
     }
@@ -165,9 +165,7 @@ mod tests {
         let paths: Vec<String> = paths.iter().map(|path| path.to_string()).collect();
         let found = Keys::find(&paths, options)?;
         let fields = found.fields.iter();
-        Ok(fields
-            .map(|f| format!("{} {}", f.name(), crate::tables::csv::decode::type_name(f.data_type())))
-            .collect())
+        Ok(fields.map(|f| format!("{} {}", f.name(), crate::types::names::name(f.data_type()))).collect())
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Creates tables from files: a file, a folder (Hive-partitioned or not) or a glob, local or remote.
+//! Creates tables from files: a file, a folder (Hive-partitioned or not), a glob or a pipe, local or remote.
 //!
 //! The extension determines the format, and a second one the compression (`.csv.gz`). Common
 //! mistakes (a missing file, a pattern without a match, an empty file, an unknown extension) are
 //! reported with the path before DataFusion sees the files.
 
 pub(crate) mod calls;
+mod content;
 mod csv;
 mod files;
 pub(crate) mod find;
@@ -12,11 +13,12 @@ pub(crate) mod formats;
 mod found;
 mod hive;
 pub(crate) mod input;
-mod json;
+pub(crate) mod json;
 pub(crate) mod lake;
 mod open;
 pub(crate) mod options;
 pub(crate) mod paths;
+pub(crate) mod streams;
 mod text;
 
 use std::fmt;
@@ -35,7 +37,7 @@ pub(crate) use crate::tables::find::check;
 pub(crate) use crate::tables::open::listing;
 
 use crate::lakes;
-use crate::logical::candidates::nearest;
+use crate::logical::nearest::nearest;
 use crate::tables::options::FileOptions;
 
 /// A table factory for `FROM 'path'`.
@@ -71,7 +73,8 @@ impl UrlTableFactory for PathTables {
 
 /// Returns true for a name that can only be a path.
 fn looks_like_a_path(name: &str) -> bool {
-    name.contains(['/', '*', '?'])
+    name == "-"
+        || name.contains(['/', '*', '?'])
         || name.rsplit_once('.').is_some_and(|(_, extension)| {
             find::format_by_extension(extension).is_some() || find::compression(extension).is_some()
         })

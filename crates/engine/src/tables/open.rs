@@ -14,14 +14,14 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 
 use crate::lakes::{self, Version};
-use crate::tables::csv::decode::type_name;
 use crate::tables::csv::table::CsvReader;
-use crate::tables::files::{FilesTable, compression_type};
-use crate::tables::find::{self, Format, Kind};
+use crate::tables::files::FilesTable;
+use crate::tables::find::{self, Format, Kind, compression_type};
 use crate::tables::found::Found;
 use crate::tables::json::table::JsonReader;
 use crate::tables::options::FileOptions;
 use crate::tables::paths;
+use crate::types::names;
 
 /// Maximum number of files whose columns are read at once.
 const CONCURRENCY: usize = 16;
@@ -106,7 +106,8 @@ pub(crate) async fn listing(
 pub(crate) async fn find_all(state: &dyn Session, places: &[String], options: &FileOptions) -> Result<Found> {
     let mut all: Option<(Found, Kind)> = None;
     for place in places {
-        let listed = find::find(state, place).await?;
+        let mut listed = find::find(state, place).await?;
+        let by_content = listed.kind.take();
         if let Some(lake) = listed.lake {
             return failed(format!(
                 "cannot read {place} as files: it is {}, whose log says which of its files and rows count; read FROM \
@@ -114,13 +115,14 @@ pub(crate) async fn find_all(state: &dyn Session, places: &[String], options: &F
                 lake.a()
             ));
         }
-        let (kind, mut files) = match options.format {
-            None => {
+        let (kind, mut files) = match (options.format, by_content) {
+            (None, Some(kind)) => (kind.checked(place)?, listed.files.iter().collect()),
+            (None, None) => {
                 let kind = find::infer_kind(place, &paths::matching_files(&listed.url, &listed.files, "")?)?;
                 let files = paths::matching_files(&listed.url, &listed.files, &kind.extension)?;
                 (kind, files)
             }
-            Some(format) => {
+            (Some(format), by_content) => {
                 let mut files = paths::matching_files(&listed.url, &listed.files, "")?;
                 if listed.url.is_collection() && listed.url.get_glob().is_none() {
                     files.retain(|file| find::kind_of(file).is_some_and(|kind| kind.format == format));
@@ -131,19 +133,22 @@ pub(crate) async fn find_all(state: &dyn Session, places: &[String], options: &F
                         format.name()
                     ));
                 };
-                let compressed = find::compression_of(first);
+                let compressed = match by_content {
+                    Some(kind) => kind.compressed,
+                    None => find::compression_of(first),
+                };
                 (Kind { format, compressed, extension: String::new() }, files)
             }
         };
         // Hidden files of a folder do not belong to it, but one that is named does.
         files.sort_by(|a, b| a.location.cmp(&b.location));
         let compressed = options.compression.unwrap_or(kind.compressed);
-        let names = files.iter().map(|file| paths::shown(place, &listed.url, &file.location));
+        let names: Vec<String> = files.iter().map(|file| listed.shown(place, file)).collect();
         match &mut all {
             None => {
                 all = Some((
                     Found {
-                        names: names.collect(),
+                        names,
                         files: files.iter().map(|file| (*file).clone()).collect(),
                         store_url: listed.url.object_store().as_str().to_string(),
                         store: listed.store,
@@ -245,9 +250,9 @@ async fn merged(
                                 "{shown}: the files have different schemas: column {} has type {} in {} and {} in \
                                  {}; read them as two tables and CAST the column of one",
                                 field.name(),
-                                type_name(a),
+                                names::name(a),
                                 found.name(owners[at]),
-                                type_name(b),
+                                names::name(b),
                                 found.name(file)
                             ));
                         }
@@ -263,15 +268,15 @@ async fn merged(
 /// Returns the type for values of two types: the wider one, or the first if values of the second can become it.
 fn common_type(a: &DataType, b: &DataType, wider: bool) -> Option<DataType> {
     let both_numbers = a.is_numeric() && b.is_numeric();
-    let text = |t: &DataType| matches!(t, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     if a == b {
         return Some(a.clone());
     }
     if wider || both_numbers {
         return type_union_resolution(&[a.clone(), b.clone()]);
     }
-    let alike =
-        (text(a) && text(b)) || (a.is_temporal() && b.is_temporal()) || (a.is_nested() && b.is_nested());
+    let alike = (a.is_string() && b.is_string())
+        || (a.is_temporal() && b.is_temporal())
+        || (a.is_nested() && b.is_nested());
     (alike && can_cast_types(b, a)).then(|| a.clone())
 }
 
@@ -300,8 +305,8 @@ pub(crate) async fn check_columns(
                     "cannot read {}: the files have different schemas: column {name} has type {} there and {} in the \
                      first file; read them as two tables and CAST the column of one",
                     found.name(&file.object_meta),
-                    type_name(own.data_type()),
-                    type_name(wanted)
+                    names::name(own.data_type()),
+                    names::name(wanted)
                 ));
             }
             if own.is_none() {
@@ -323,8 +328,7 @@ pub(crate) async fn check_columns(
 pub(crate) async fn matches(state: &dyn Session, place: &str) -> Result<Vec<String>> {
     let listed = find::find(state, place).await?;
     let files = paths::matching_files(&listed.url, &listed.files, "")?;
-    let mut names: Vec<String> =
-        files.iter().map(|file| paths::shown(place, &listed.url, &file.location)).collect();
+    let mut names: Vec<String> = files.iter().map(|file| listed.shown(place, file)).collect();
     names.sort();
     Ok(names)
 }

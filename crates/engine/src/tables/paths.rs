@@ -27,11 +27,20 @@ pub(crate) fn is_remote(place: &str) -> bool {
     place.contains("://") && !place.starts_with("file://")
 }
 
+/// Returns true for a URL of a web server.
+pub(crate) fn is_web(place: &str) -> bool {
+    let scheme = place.split_once("://").map_or("", |(scheme, _)| scheme);
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+}
+
 /// Parses the location of a table.
 ///
 /// # Errors
 /// Returns an error if `place` is not a valid path, URL or pattern.
 pub(crate) fn parse(place: &str) -> Result<ListingTableUrl> {
+    if is_web(place) {
+        return web(place);
+    }
     if is_remote(place) {
         return remote(place);
     }
@@ -110,6 +119,34 @@ fn remote(place: &str) -> Result<ListingTableUrl> {
     if literal == segments.len() { Ok(url) } else { url.with_glob(&segments[literal..].join("/")) }
 }
 
+/// Parses the URL of a file on a web server, which may have a query.
+fn web(place: &str) -> Result<ListingTableUrl> {
+    let wrong = |why: &str| failed(format!("cannot read {}: {why}", pellucid_storage::shown(place)));
+    let (scheme, rest) = place.split_once("://").unwrap_or(("", place));
+    let rest = rest.split('#').next().unwrap_or(rest);
+    let authority_end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, target) = (&rest[..authority_end], rest[authority_end..].trim_start_matches('/'));
+    let (path, has_query) = target.split_once('?').map_or((target, false), |(path, _)| (path, true));
+    if authority.contains('@') {
+        return Err(wrong("a user and a password are not sent; download the file, and read it"));
+    }
+    if path.contains(['*', '[']) {
+        return Err(wrong(
+            "web servers do not list their files, so a pattern cannot match; list the files: read_csv(['URL', 'URL'])",
+        ));
+    }
+    if !has_query && (path.is_empty() || path.ends_with('/')) {
+        return Err(wrong("web servers do not list their folders; write the URL of a file"));
+    }
+    let mut url = Url::parse(&format!("{scheme}://{authority}/"))
+        .map_err(|error| wrong(&format!("{error}; write it like https://HOST/PATH/FILE.parquet")))?;
+    url.path_segments_mut()
+        .map_err(|()| wrong("the URL has no path"))?
+        .clear()
+        .extend(pellucid_storage::web::location(target).split('/'));
+    ListingTableUrl::try_new(url, None)
+}
+
 /// Returns the path segments of a file below the folder of `url`; none for a file outside it.
 fn segments<'a>(url: &'a ListingTableUrl, location: &'a Path) -> Vec<&'a str> {
     url.strip_prefix(location).map(Iterator::collect).unwrap_or_default()
@@ -181,6 +218,9 @@ pub(crate) fn folder(url: &ListingTableUrl) -> Result<ListingTableUrl> {
 pub(crate) fn name(url: &ListingTableUrl, location: &Path) -> String {
     match url.scheme() {
         "file" => format!("/{location}"),
+        "http" | "https" => {
+            format!("{}{}", url.object_store().as_str(), pellucid_storage::web::path(location.as_ref()))
+        }
         _ => format!("{}{location}", url.object_store().as_str()),
     }
 }
@@ -234,6 +274,24 @@ mod tests {
         assert!(url.get_glob().is_none() && !url.is_collection());
         assert!(parse("s3://bucket/folder/").unwrap().is_collection());
         assert!(parse("s3://bucket").unwrap().is_collection());
+    }
+
+    #[test]
+    fn web_url_is_a_file_with_a_query() {
+        let url = parse("HTTPS://h:1/a%20b/c.csv?x=*&y=a//b#top").unwrap();
+        assert!(url.get_glob().is_none() && !url.is_collection());
+        assert_eq!((url.scheme(), url.prefix().filename()), ("https", Some("c.csv")));
+        assert_eq!(name(&url, url.prefix()), "https://h:1/a%20b/c.csv");
+        assert_eq!(parse("http://h/a%20b.csv").unwrap().prefix().as_ref(), "a%20b.csv");
+        for (place, why) in [
+            ("http://h/*.csv", "pattern"),
+            ("http://h/a/", "folders"),
+            ("http://h", "folders"),
+            ("http://u:hunter2@h/a.csv", "password"),
+        ] {
+            let error = parse(place).unwrap_err().to_string();
+            assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! The kernels compute wrapped values and whether any of them overflowed, in one loop without branches, so that the
 //! check costs next to nothing. Only then are the values looked at again, to name the first ones. Operators keep
 //! DataFusion's types: integers of the wider operand, decimals of at most 38 digits.
+//!
+//! DataFusion finds the type of a call by naming and typing all that is below it, so a sum of thousands of terms as
+//! calls within calls would take cubic time to plan. From a depth of [`DEPTH`] on, the operators become one call.
 
 use std::sync::Arc;
 
@@ -13,11 +16,11 @@ use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int8Type, Int16Type, Int32Type,
     Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, exec_datafusion_err};
 use datafusion::logical_expr::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
-    ColumnarValue, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
 };
 
 use crate::types::names::name;
@@ -25,9 +28,80 @@ use crate::types::names::name;
 /// The largest number of 38 digits.
 const MAX_DECIMAL: i128 = 10_i128.pow(DECIMAL128_MAX_PRECISION as u32) - 1;
 
-/// Returns the checked operator for operands of these types; `None` if DataFusion's cannot overflow.
-pub(super) fn checked(op: Operator, left: &DataType, right: &DataType) -> Option<ScalarUDF> {
-    let applies = match (left, right) {
+/// How deep calls of operators nest. Below it they stay apart, so that equal parts of expressions are computed once.
+const DEPTH: usize = 8;
+
+/// Returns the call of a checked operator, or the operands if DataFusion's operator cannot overflow.
+pub(super) fn checked(
+    op: Operator,
+    left: Expr,
+    right: Expr,
+    schema: &DFSchema,
+) -> Result<std::result::Result<Expr, (Expr, Expr)>> {
+    let (left_type, right_type) = (type_of(&left, schema)?, type_of(&right, schema)?);
+    if !overflows(op, &left_type, &right_type) {
+        return Ok(Err((left, right)));
+    }
+    let data_type = BinaryTypeCoercer::new(&left_type, &op, &right_type).get_result_type()?;
+    let (mut ops, depth, mut operands) = match left {
+        Expr::ScalarFunction(call) => match call.func.inner().downcast_ref::<Checked>() {
+            Some(inner) if inner.depth >= DEPTH && call.args.len() > 1 => {
+                (inner.ops.clone(), inner.depth, call.args)
+            }
+            Some(inner) => (Vec::new(), inner.depth + 1, vec![Expr::ScalarFunction(call)]),
+            None => (Vec::new(), 1, vec![Expr::ScalarFunction(call)]),
+        },
+        left => (Vec::new(), 1, vec![left]),
+    };
+    ops.push(op);
+    operands.push(right);
+    Ok(Ok(ScalarUDF::new_from_impl(Checked::new(ops, operands.len(), depth, data_type)).call(operands)))
+}
+
+/// Returns the call of the checked unary minus, or the operand if its type is not that of a signed integer.
+pub(super) fn negation(operand: Expr, schema: &DFSchema) -> Result<std::result::Result<Expr, Expr>> {
+    let data_type = type_of(&operand, schema)?;
+    if !data_type.is_signed_integer() {
+        return Ok(Err(operand));
+    }
+    let depth = 1 + of_call(&operand).map_or(0, |inner| inner.depth);
+    let function = ScalarUDF::new_from_impl(Checked::new(vec![Operator::Minus], 1, depth, data_type));
+    Ok(Ok(function.call(vec![operand])))
+}
+
+/// Returns the type of an expression. DataFusion computes an empty array for each operator to find its type, which takes
+/// seconds for a sum of thousands of terms if it is done at each of them; here only operands of different types do so.
+pub(crate) fn type_of(expr: &Expr, schema: &DFSchema) -> Result<DataType> {
+    let mut operators = Vec::new();
+    let mut innermost = expr;
+    while let Expr::BinaryExpr(binary) = innermost {
+        operators.push(binary);
+        innermost = &binary.left;
+    }
+    let mut data_type = match of_call(innermost) {
+        Some(checked) => checked.data_type.clone(),
+        None => innermost.get_type(schema)?,
+    };
+    for BinaryExpr { op, right, .. } in operators.into_iter().rev() {
+        let right = type_of(right, schema)?;
+        let same = data_type == right && (right.is_integer() || right.is_floating());
+        let keeps = matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide);
+        if !(same && keeps) {
+            data_type = BinaryTypeCoercer::new(&data_type, op, &right).get_result_type()?;
+        }
+    }
+    Ok(data_type)
+}
+
+/// Returns the operator that an expression calls, if it is a checked one.
+fn of_call(expr: &Expr) -> Option<&Checked> {
+    let Expr::ScalarFunction(call) = expr else { return None };
+    call.func.inner().downcast_ref::<Checked>()
+}
+
+/// Returns true if DataFusion's operator could wrap around for operands of these types.
+fn overflows(op: Operator, left: &DataType, right: &DataType) -> bool {
+    match (left, right) {
         (left, right) if left == right && left.is_integer() => {
             matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply)
         }
@@ -43,31 +117,32 @@ pub(super) fn checked(op: Operator, left: &DataType, right: &DataType) -> Option
             digits > i32::from(DECIMAL128_MAX_PRECISION)
         }
         _ => false,
-    };
-    applies.then(|| {
-        ScalarUDF::new_from_impl(Checked { op, signature: Signature::any(2, Volatility::Immutable) })
-    })
+    }
 }
 
-/// Returns the checked unary minus of an integer type; `None` for other types.
-pub(super) fn negation(operand: &DataType) -> Option<ScalarUDF> {
-    let signature = Signature::any(1, Volatility::Immutable);
-    operand.is_signed_integer().then(|| ScalarUDF::new_from_impl(Checked { op: Operator::Minus, signature }))
-}
-
-/// A checked operator of one or two operands.
+/// A checked unary minus, or operators that are applied to the operands from the left.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Checked {
-    op: Operator,
+    ops: Vec<Operator>,
+    /// How deep calls of checked operators nest in the first operand, with this one.
+    depth: usize,
+    data_type: DataType,
     signature: Signature,
+}
+
+impl Checked {
+    fn new(ops: Vec<Operator>, operands: usize, depth: usize, data_type: DataType) -> Self {
+        Self { ops, depth, data_type, signature: Signature::any(operands, Volatility::Immutable) }
+    }
 }
 
 impl ScalarUDFImpl for Checked {
     fn name(&self) -> &str {
-        match self.op {
-            Operator::Plus => "+",
-            Operator::Minus => "-",
-            _ => "*",
+        match self.ops[..] {
+            [Operator::Plus] => "+",
+            [Operator::Minus] => "-",
+            [Operator::Multiply] => "*",
+            _ => "operators",
         }
     }
 
@@ -75,18 +150,13 @@ impl ScalarUDFImpl for Checked {
         &self.signature
     }
 
-    fn return_type(&self, operands: &[DataType]) -> Result<DataType> {
-        match operands {
-            [operand] => Ok(operand.clone()),
-            [left, right] => BinaryTypeCoercer::new(left, &self.op, right).get_result_type(),
-            _ => Err(exec_datafusion_err!("operator {} has one or two operands", self.name())),
-        }
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.data_type.clone())
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
-        Ok(Arc::new(Field::new(self.name(), self.return_type(&types)?, nullable)))
+        Ok(Arc::new(Field::new(self.name(), self.data_type.clone(), nullable)))
     }
 
     fn is_strict(&self) -> bool {
@@ -94,24 +164,33 @@ impl ScalarUDFImpl for Checked {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let scalar = args.args.iter().all(|operand| matches!(operand, ColumnarValue::Scalar(_)));
-        let result = match &args.args[..] {
-            [operand] => {
-                let zero = ScalarValue::new_zero(&operand.data_type())?;
-                apply(self.op, &ColumnarValue::Scalar(zero), operand).map_err(|error| {
-                    let message = error.strip_backtrace();
-                    let message = message.strip_prefix("Execution error: ").unwrap_or(&message);
-                    DataFusionError::Execution(message.replace("cannot compute 0 - ", "cannot compute - "))
-                })?
-            }
-            [left, right] => apply(self.op, left, right)?,
-            _ => return Err(exec_datafusion_err!("operator {} has one or two operands", self.name())),
-        };
-        Ok(match scalar {
-            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
-            false => ColumnarValue::Array(result),
-        })
+        let (first, others) = (&args.args[0], &args.args[1..]);
+        if others.is_empty() {
+            return negate(first);
+        }
+        let compute_next =
+            |value: ColumnarValue, (op, operand): (&Operator, &ColumnarValue)| compute(*op, &value, operand);
+        self.ops.iter().zip(others).try_fold(first.clone(), compute_next)
     }
+}
+
+fn negate(operand: &ColumnarValue) -> Result<ColumnarValue> {
+    let zero = ColumnarValue::Scalar(ScalarValue::new_zero(&operand.data_type())?);
+    compute(Operator::Minus, &zero, operand).map_err(|error| {
+        let message = error.strip_backtrace();
+        let message = message.strip_prefix("Execution error: ").unwrap_or(&message);
+        DataFusionError::Execution(message.replace("cannot compute 0 - ", "cannot compute - "))
+    })
+}
+
+fn compute(op: Operator, left: &ColumnarValue, right: &ColumnarValue) -> Result<ColumnarValue> {
+    let result = apply(op, left, right)?;
+    Ok(match (left, right) {
+        (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)) => {
+            ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?)
+        }
+        _ => ColumnarValue::Array(result),
+    })
 }
 
 /// An operand of a kernel.
@@ -209,9 +288,9 @@ where
         (false, true) => a.nulls().cloned(),
     };
     let (values, overflowed) = match op {
-        Operator::Plus => compute(T::Native::add, left.scalar, a.values(), right.scalar, b.values()),
-        Operator::Minus => compute(T::Native::subtract, left.scalar, a.values(), right.scalar, b.values()),
-        _ => compute(T::Native::multiply, left.scalar, a.values(), right.scalar, b.values()),
+        Operator::Plus => results(T::Native::add, left.scalar, a.values(), right.scalar, b.values()),
+        Operator::Minus => results(T::Native::subtract, left.scalar, a.values(), right.scalar, b.values()),
+        _ => results(T::Native::multiply, left.scalar, a.values(), right.scalar, b.values()),
     };
     if overflowed {
         // The values of NULLs are arbitrary.
@@ -233,7 +312,7 @@ where
 
 /// Returns the wrapped results, and whether any overflowed.
 #[inline(always)]
-fn compute<N: Copy>(
+fn results<N: Copy>(
     f: impl Fn(N, N) -> (N, bool),
     left_scalar: bool,
     left: &[N],
@@ -313,6 +392,7 @@ fn overflow(op: Operator, left: &str, right: &str, data_type: &DataType) -> Data
 mod tests {
     use super::*;
     use datafusion::arrow::array::{Decimal128Array, Int32Array, Int64Array, UInt8Array};
+    use datafusion::logical_expr::lit;
 
     fn run(op: Operator, left: ColumnarValue, right: ColumnarValue) -> std::result::Result<ArrayRef, String> {
         apply(op, &left, &right).map_err(|error| error.strip_backtrace())
@@ -377,8 +457,43 @@ mod tests {
         let error =
             run(Operator::Multiply, decimals(vec![MAX_DECIMAL]), decimals(vec![MAX_DECIMAL])).unwrap_err();
         assert!(error.contains("cast an operand to DOUBLE"), "{error}");
-        assert!(
-            checked(Operator::Plus, &DataType::Decimal128(15, 2), &DataType::Decimal128(15, 2)).is_none()
-        );
+        assert!(!overflows(Operator::Plus, &DataType::Decimal128(15, 2), &DataType::Decimal128(15, 2)));
+    }
+    #[test]
+    fn long_sums_become_one_call_with_the_value_of_nested_ones() {
+        let schema = DFSchema::empty();
+        let mut sum = lit(1_i64);
+        for term in 2..=100_i64 {
+            let op = if term % 3 == 0 { Operator::Minus } else { Operator::Plus };
+            sum = checked(op, sum, lit(term), &schema).unwrap().unwrap();
+        }
+        let outer = of_call(&sum).unwrap();
+        assert_eq!((outer.depth, outer.ops.len()), (DEPTH, 99 - (DEPTH - 1)));
+        fn value(expr: &Expr) -> ColumnarValue {
+            match expr {
+                Expr::ScalarFunction(call) => {
+                    let args: Vec<ColumnarValue> = call.args.iter().map(value).collect();
+                    let field = Arc::new(Field::new("sum", DataType::Int64, false));
+                    let (arg_fields, return_field) = (vec![Arc::clone(&field); args.len()], field);
+                    let config_options = Arc::default();
+                    call.func
+                        .invoke_with_args(ScalarFunctionArgs {
+                            args,
+                            arg_fields,
+                            number_rows: 1,
+                            return_field,
+                            config_options,
+                        })
+                        .unwrap()
+                }
+                Expr::Literal(value, _) => ColumnarValue::Scalar(value.clone()),
+                other => panic!("{other}"),
+            }
+        }
+        let exact: i64 = (1..=100).map(|term| if term % 3 == 0 { -term } else { term }).sum();
+        let ColumnarValue::Scalar(ScalarValue::Int64(Some(got))) = value(&sum) else {
+            panic!("not a number")
+        };
+        assert_eq!(got, exact);
     }
 }

@@ -6,7 +6,12 @@
 //! the syntax tree shows is replaced by [`syntax`]. [`places`] finds the place of a value that failed.
 
 pub(crate) mod arithmetic;
+pub(crate) mod average;
 pub(crate) mod cast;
+mod enums;
+mod from_state;
+pub(crate) mod json;
+mod keywords;
 pub(crate) mod names;
 pub(crate) mod operators;
 pub(crate) mod places;

@@ -1,4 +1,4 @@
-//! Names of types: those of DuckDB and PostgreSQL in statements, and DuckDB's in messages.
+//! Names of types: those of DuckDB and PostgreSQL in statements, and DuckDB's in results and messages.
 
 use std::sync::Arc;
 
@@ -11,11 +11,12 @@ use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, DataType as SqlType, EnumMember, ExactNumberInfo, ObjectName, StructField, TimezoneInfo,
 };
 
-use crate::logical::candidates::hint;
+use crate::logical::nearest::hint;
+use crate::types::keywords::KEYWORDS;
 
 /// Key of a field's metadata that holds the name of a type whose values are stored as text: UUID, JSON, BIT
 /// or ENUM (…).
-pub(super) const TEXT_KIND: &str = "pellucid.text";
+pub(crate) const TEXT_KIND: &str = "pellucid.text";
 
 /// Names that an error proposes for an unknown type.
 const COMMON: [&str; 17] = [
@@ -40,6 +41,32 @@ const COMMON: [&str; 17] = [
 
 /// The type of whole numbers beyond BIGINT: HUGEINT has up to 39 digits, one more than decimals of 128 bits.
 pub(super) const HUGEINT: DataType = DataType::Decimal256(39, 0);
+
+/// The type of JSON, which no other text has.
+pub(crate) const JSON: DataType = DataType::LargeUtf8;
+
+/// Returns a field of a file with text in place of large strings, which here are JSON; `None` if it has none.
+pub(crate) fn without_large_text(field: &FieldRef) -> Option<FieldRef> {
+    let data_type = match field.data_type() {
+        DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Dictionary(_, values) if **values == DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::List(item) => DataType::List(without_large_text(item)?),
+        DataType::LargeList(item) => DataType::LargeList(without_large_text(item)?),
+        DataType::FixedSizeList(item, length) => DataType::FixedSizeList(without_large_text(item)?, *length),
+        DataType::Map(entries, sorted) => DataType::Map(without_large_text(entries)?, *sorted),
+        DataType::Struct(fields) => {
+            let made: Vec<Option<FieldRef>> = fields.iter().map(without_large_text).collect();
+            if made.iter().all(Option::is_none) {
+                return None;
+            }
+            let fields =
+                made.into_iter().zip(fields).map(|(made, own)| made.unwrap_or_else(|| Arc::clone(own)));
+            DataType::Struct(fields.collect())
+        }
+        _ => return None,
+    };
+    Some(Arc::new(field.as_ref().clone().with_data_type(data_type)))
+}
 
 /// Plans the types that DataFusion's planner has no names for, or reads as something else than DuckDB.
 #[derive(Debug, Clone)]
@@ -93,13 +120,12 @@ impl TypeNames {
             | SqlType::MediumText
             | SqlType::LongText
             | SqlType::String(_)
-            | SqlType::JSON
-            | SqlType::JSONB
             | SqlType::Uuid
             | SqlType::Bit(_)
             | SqlType::BitVarying(_)
             | SqlType::VarBit(_)
             | SqlType::Enum(_, _) => self.text.clone(),
+            SqlType::JSON | SqlType::JSONB => JSON,
             SqlType::Bytea
             | SqlType::Blob(_)
             | SqlType::Binary(_)
@@ -217,7 +243,7 @@ impl TypePlanner for TypeNames {
 }
 
 /// Returns the name of a type that is stored as text and has rules for its values.
-pub(super) fn text_kind(sql: &SqlType) -> Option<String> {
+pub(crate) fn text_kind(sql: &SqlType) -> Option<String> {
     Some(match sql {
         SqlType::JSON | SqlType::JSONB => "JSON".to_string(),
         SqlType::Uuid => "UUID".to_string(),
@@ -272,10 +298,15 @@ pub(super) fn map(key: DataType, value: DataType) -> DataType {
     DataType::Map(Arc::new(Field::new("entries", DataType::Struct(fields.into()), false)), false)
 }
 
-/// Returns the name of a type for messages.
+/// Returns DuckDB's name of the type of a field, also of one whose values are stored as text.
+pub(crate) fn name_of(field: &Field) -> String {
+    field.metadata().get(TEXT_KIND).cloned().unwrap_or_else(|| name(field.data_type()))
+}
+
+/// Returns DuckDB's name of a type.
 pub(crate) fn name(data_type: &DataType) -> String {
     match data_type {
-        DataType::Null => "NULL".to_string(),
+        DataType::Null => "\"NULL\"".to_string(),
         DataType::Boolean => "BOOLEAN".to_string(),
         DataType::Int8 => "TINYINT".to_string(),
         DataType::Int16 => "SMALLINT".to_string(),
@@ -294,7 +325,8 @@ pub(crate) fn name(data_type: &DataType) -> String {
         | DataType::Decimal256(p, s) => {
             format!("DECIMAL({p},{s})")
         }
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "VARCHAR".to_string(),
+        DataType::LargeUtf8 => "JSON".to_string(),
+        DataType::Utf8 | DataType::Utf8View => "VARCHAR".to_string(),
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
             "BLOB".to_string()
         }
@@ -312,7 +344,9 @@ pub(crate) fn name(data_type: &DataType) -> String {
         | DataType::LargeListView(item) => format!("{}[]", name(item.data_type())),
         DataType::FixedSizeList(item, length) => format!("{}[{length}]", name(item.data_type())),
         DataType::Struct(fields) => {
-            let fields = fields.iter().map(|field| format!("{} {}", field.name(), name(field.data_type())));
+            let fields = fields
+                .iter()
+                .map(|field| format!("{} {}", field_name(field.name()), name(field.data_type())));
             format!("STRUCT({})", fields.collect::<Vec<_>>().join(", "))
         }
         DataType::Map(entries, _) => match entries.data_type() {
@@ -325,6 +359,34 @@ pub(crate) fn name(data_type: &DataType) -> String {
         DataType::RunEndEncoded(_, values) => name(values.data_type()),
         DataType::Union(..) => "UNION".to_string(),
     }
+}
+
+fn field_name(name: &str) -> String {
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty()
+        && !KEYWORDS.contains(name.to_lowercase().as_str());
+    if plain { name.to_string() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+/// Replaces DataFusion's names of types in a message by DuckDB's.
+pub(crate) fn in_text(text: &str) -> String {
+    let mut replaced = String::new();
+    let mut word = String::new();
+    for c in text.chars().chain(['\n']) {
+        if c.is_alphanumeric() || c == '_' {
+            word.push(c);
+            continue;
+        }
+        replaced.push_str(&match word.as_str() {
+            "Decimal128" | "Decimal256" => "DECIMAL".to_string(),
+            _ => word.parse().map_or_else(|_| word.clone(), |data_type| name(&data_type)),
+        });
+        word.clear();
+        replaced.push(c);
+    }
+    replaced.pop();
+    replaced
 }
 
 #[cfg(test)]
@@ -365,5 +427,29 @@ mod tests {
         let error = planned("timestmp").unwrap_err().to_string();
         assert!(error.contains("cannot find type timestmp; did you mean TIMESTAMP"), "{error}");
         assert!(planned("DECIMAL(39, 0)").unwrap_err().to_string().contains("1 to 38 digits"));
+    }
+    #[test]
+    fn nested_types_have_duckdbs_form() {
+        let field = |name: &str, data_type| Field::new(name, data_type, true);
+        let fields =
+            vec![field("Street", DataType::Utf8View), field("Name", JSON), field("a b", DataType::Int32)];
+        let list = DataType::new_list(DataType::Struct(fields.into()), true);
+        assert_eq!(name(&list), "STRUCT(Street VARCHAR, \"Name\" JSON, \"a b\" INTEGER)[]");
+    }
+
+    #[test]
+    fn large_strings_of_files_are_text() {
+        let field = |data_type| Arc::new(Field::new("x", data_type, true));
+        let list = |item| DataType::List(field(item));
+        let record = |item| DataType::Struct(vec![field(DataType::Int64), field(list(item))].into());
+        let made = without_large_text(&field(record(DataType::LargeUtf8))).unwrap();
+        assert_eq!(*made.data_type(), record(DataType::Utf8View));
+        assert_eq!(without_large_text(&field(record(DataType::Utf8))), None);
+    }
+
+    #[test]
+    fn names_in_messages_are_replaced() {
+        let text = "Cannot coerce Utf8View to Int64, Decimal128(10, 2), Utf8s";
+        assert_eq!(in_text(text), "Cannot coerce VARCHAR to BIGINT, DECIMAL(10, 2), Utf8s");
     }
 }

@@ -1,20 +1,24 @@
 //! Analyzer rules before and after DataFusion's coercion of types.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock};
 
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
-use datafusion::logical_expr::expr::Between;
+use datafusion::functions::{regex, string, unicode};
+use datafusion::logical_expr::expr::{Between, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, TryCast};
+use datafusion::logical_expr::{
+    BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, TryCast, cast as cast_to,
+};
 use datafusion::optimizer::Analyzer;
 use datafusion::optimizer::analyzer::AnalyzerRule;
 
-use crate::types::names::name;
-use crate::types::{arithmetic, cast, zone};
+use crate::types::names::{JSON, name};
+use crate::types::{arithmetic, cast, enums, operators, zone};
 
 type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
 
@@ -44,7 +48,11 @@ impl AnalyzerRule for BeforeCoercion {
 
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         let session = zone::of_session(config);
-        rewrite(plan, &|expr, schema| before(expr, schema), &|plan| zone::in_session(plan, &session))
+        let node = |plan| enums::sorted(plan)?.transform_data(|plan| zone::in_session(plan, &session));
+        let expression = |expr, schema: &DFSchema| {
+            enums::compared(expr, schema)?.transform_data(|expr| before(expr, schema))
+        };
+        rewrite(plan, &may_change_before, &expression, &node)
     }
 }
 
@@ -58,39 +66,103 @@ impl AnalyzerRule for AfterCoercion {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        rewrite(plan, &|expr, schema| after(expr, schema), &|plan| Ok(Transformed::no(plan)))
+        rewrite(plan, &may_change_after, &after, &|plan| Ok(Transformed::no(plan)))
     }
 }
 
-/// Rewrites all expressions of a plan from the leaves up, which keep their names, and then each plan.
+/// Rewrites all expressions of a plan from the leaves up, which keep their names, and then each plan. Expressions without
+/// a part that `may_change`, and schemas above which nothing changed, stay as they are: both take long to make anew.
 fn rewrite(
     plan: LogicalPlan,
+    may_change: &dyn Fn(&Expr) -> bool,
     expression: &dyn Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
     node: &dyn Fn(LogicalPlan) -> Result<Transformed<LogicalPlan>>,
 ) -> Result<LogicalPlan> {
+    let mut changed = false;
     let rewritten = plan.transform_up_with_subqueries(|plan| {
-        let mut schema = merge_schema(&plan.inputs());
-        if let LogicalPlan::TableScan(scan) = &plan {
-            schema
-                .merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
-        }
-        let names = NamePreserver::new(&plan);
-        plan.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let rewritten = expr.transform_up(|expr| expression(expr, &schema))?;
-            Ok(rewritten.update_data(|expr| name.restore(expr)))
-        })?
-        .transform_data(node)?
-        .map_data(LogicalPlan::recompute_schema)
+        let mut wanted = false;
+        plan.apply_expressions(|expr| {
+            wanted = expr.exists(|part| Ok(may_change(part)))?;
+            Ok(if wanted { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        let rewritten = match wanted {
+            true => expressions(plan, may_change, expression)?,
+            false => Transformed::no(plan),
+        };
+        let rewritten = rewritten.transform_data(node)?;
+        changed |= rewritten.transformed;
+        if changed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
     })?;
     Ok(rewritten.data)
 }
 
+/// Rewrites the expressions of one plan.
+fn expressions(
+    plan: LogicalPlan,
+    may_change: &dyn Fn(&Expr) -> bool,
+    expression: &dyn Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let mut schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::TableScan(scan) = &plan {
+        schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
+    }
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        if !expr.exists(|part| Ok(may_change(part)))? {
+            return Ok(Transformed::no(expr));
+        }
+        let name = names.save(&expr);
+        let rewritten = expr.transform_up(|expr| expression(expr, &schema))?;
+        Ok(rewritten.update_data(|expr| name.restore(expr)))
+    })
+}
+
+/// Replaces the casts and operators of an expression without columns, before it is computed.
+///
+/// # Errors
+/// Returns an error for a cast that does not exist.
+pub(crate) fn constant(expr: Expr) -> Result<Expr> {
+    let schema = DFSchema::empty();
+    let expr = expr.transform_up(|expr| before(expr, &schema))?.data;
+    Ok(expr.transform_up(|expr| after(expr, &schema))?.data)
+}
+
+/// The functions of text.
+static OF_TEXT: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    let functions = [string::functions(), unicode::functions(), regex::functions()];
+    functions.iter().flatten().map(|function| function.name().to_string()).collect()
+});
+
 /// The type of a date plus an interval.
 const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
+/// Returns true for an expression that [`before`] or [`enums::compared`] may change.
+fn may_change_before(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => {
+            matches!(op, Operator::Plus | Operator::Minus | Operator::StringConcat)
+                || op.supports_propagation()
+        }
+        Expr::ScalarFunction(ScalarFunction { func, .. }) => OF_TEXT.contains(func.name()),
+        Expr::Between(_) | Expr::Cast(_) | Expr::TryCast(_) => true,
+        Expr::AggregateFunction(_) | Expr::WindowFunction(_) => true,
+        _ => false,
+    }
+}
+
+/// Returns true for an expression that [`after`] may change.
+fn may_change_after(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => {
+            matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply)
+        }
+        Expr::Negative(_) | Expr::Cast(_) | Expr::TryCast(_) => true,
+        _ => false,
+    }
+}
+
 fn before(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let kind = |expr: &Expr| expr.get_type(schema).unwrap_or(DataType::Null);
+    let kind = |expr: &Expr| arithmetic::type_of(expr, schema).unwrap_or(DataType::Null);
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
             let timestamp = |date: Box<Expr>| Box::new(Expr::Cast(Cast::new(date, TIMESTAMP)));
@@ -99,21 +171,64 @@ fn before(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 (DataType::Interval(_), DataType::Date32) if op == Operator::Plus => {
                     (left, timestamp(right), true)
                 }
+                // Arrow would take a local time for one of UTC.
+                (zoned @ DataType::Timestamp(_, Some(_)), DataType::Timestamp(_, None)) => {
+                    (left, Box::new(cast_to(*right, zoned)), true)
+                }
+                (DataType::Timestamp(_, None), zoned @ DataType::Timestamp(_, Some(_))) => {
+                    (Box::new(cast_to(*left, zoned)), right, true)
+                }
                 _ => (left, right, false),
             };
             let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
             Ok(Transformed::new_transformed(expr, changed))
         }
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
-            let (left, right) = match (kind(&left), kind(&right)) {
-                (DataType::Date32, TIMESTAMP) => (left, Box::new(as_date(*right, schema))),
-                (TIMESTAMP, DataType::Date32) => (Box::new(as_date(*left, schema)), right),
-                _ => (left, right),
+            let (left, right, changed) = match (kind(&left), kind(&right)) {
+                (DataType::Date32, TIMESTAMP) => (left, Box::new(as_date(*right, schema)), true),
+                (TIMESTAMP, DataType::Date32) => (Box::new(as_date(*left, schema)), right, true),
+                // DataFusion would compare months, then days, then times.
+                (a, b) if is_interval(&a) && is_length(&b) || is_length(&a) && is_interval(&b) => {
+                    (Box::new(length(*left, &a)), Box::new(length(*right, &b)), true)
+                }
+                _ => (left, right, false),
             };
-            Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right })))
+            let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
+            Ok(Transformed::new_transformed(expr, changed))
+        }
+        // The result of a function of text is text, also of JSON.
+        Expr::ScalarFunction(ScalarFunction { func, args }) if OF_TEXT.contains(func.name()) => {
+            let is_json = |expr: &Expr| kind(expr) == JSON;
+            let changed = args.iter().any(is_json);
+            let text = |expr| if is_json(&expr) { cast_to(expr, DataType::Utf8View) } else { expr };
+            let args = if changed { args.into_iter().map(text).collect() } else { args };
+            Ok(Transformed::new_transformed(Expr::ScalarFunction(ScalarFunction { func, args }), changed))
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
+            let mut changed = false;
+            let mut text = |expr: Box<Expr>| match kind(&expr) {
+                JSON => {
+                    changed = true;
+                    Box::new(cast_to(*expr, DataType::Utf8View))
+                }
+                _ => expr,
+            };
+            let (left, right) = (text(left), text(right));
+            let expr = Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right });
+            Ok(Transformed::new_transformed(expr, changed))
         }
         Expr::Between(Between { expr, negated, low, high }) if kind(&expr) == DataType::Date32 => {
             let (low, high) = (Box::new(as_date(*low, schema)), Box::new(as_date(*high, schema)));
+            Ok(Transformed::yes(Expr::Between(Between { expr, negated, low, high })))
+        }
+        Expr::Between(Between { expr, negated, low, high })
+            if is_interval(&kind(&expr)) || is_interval(&kind(&low)) =>
+        {
+            let of = |expr: Expr| {
+                let kind = kind(&expr);
+                Box::new(length(expr, &kind))
+            };
+            let (expr, low, high) = (of(*expr), of(*low), of(*high));
             Ok(Transformed::yes(Expr::Between(Between { expr, negated, low, high })))
         }
         Expr::Cast(Cast { expr: ref from, ref field })
@@ -123,7 +238,7 @@ fn before(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 return Ok(Transformed::no(expr));
             }
             Err(DataFusionError::Plan(format!(
-                "cannot cast {} to {}: there is no such cast; {}",
+                "cannot cast {} to {}: this cast does not exist; {}",
                 name(&from),
                 name(to),
                 cast::way_out(&from, to)
@@ -131,6 +246,24 @@ fn before(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         expr => Ok(Transformed::no(expr)),
     }
+}
+
+fn is_interval(kind: &DataType) -> bool {
+    matches!(kind, DataType::Interval(_))
+}
+
+/// Returns true for a type that compares with intervals.
+fn is_length(kind: &DataType) -> bool {
+    kind.is_string() || matches!(kind, DataType::Interval(_) | DataType::Duration(_))
+}
+
+/// Returns the length of an interval, or of a text that is one.
+fn length(expr: Expr, kind: &DataType) -> Expr {
+    let text = kind.is_string().then_some(DataType::Interval(IntervalUnit::MonthDayNano));
+    operators::length(match text {
+        Some(interval) => cast_to(expr, interval),
+        None => expr,
+    })
 }
 
 /// Removes the cast to TIMESTAMP from a date plus or minus whole days or months, whose result is midnight. Compared
@@ -179,14 +312,18 @@ fn after(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             left,
             op: op @ (Operator::Plus | Operator::Minus | Operator::Multiply),
             right,
-        }) => match arithmetic::checked(op, &left.get_type(schema)?, &right.get_type(schema)?) {
-            Some(operator) => Ok(Transformed::yes(operator.call(vec![*left, *right]))),
-            None => Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
-        },
-        Expr::Negative(operand) => match arithmetic::negation(&operand.get_type(schema)?) {
-            Some(operator) => Ok(Transformed::yes(operator.call(vec![*operand]))),
-            None => Ok(Transformed::no(Expr::Negative(operand))),
-        },
+        }) => Ok(match arithmetic::checked(op, *left, *right, schema)? {
+            Ok(call) => Transformed::yes(call),
+            Err((left, right)) => Transformed::no(Expr::BinaryExpr(BinaryExpr {
+                left: Box::new(left),
+                op,
+                right: Box::new(right),
+            })),
+        }),
+        Expr::Negative(operand) => Ok(match arithmetic::negation(*operand, schema)? {
+            Ok(call) => Transformed::yes(call),
+            Err(operand) => Transformed::no(Expr::Negative(Box::new(operand))),
+        }),
         Expr::Cast(Cast { expr, field }) => match cast::function(&expr, &field, false, schema)? {
             Some(function) => Ok(Transformed::yes(function.call(vec![*expr]))),
             None => Ok(Transformed::no(Expr::Cast(Cast { expr, field }))),

@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
     Operator, ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs, TypeSignature, TypeSignatureClass,
 };
 
+use crate::types::from_state::FromState;
 use crate::types::names::name;
 
 /// Returns the function.
@@ -70,7 +71,8 @@ impl AggregateUDFImpl for Sum {
         let total = args.return_field.data_type().clone();
         match is_exact(&total) {
             true if args.is_distinct => {
-                Ok(Box::new(Distinct { inner: self.inner.accumulator(args)?, total }))
+                let inner = self.inner.accumulator(args)?;
+                Ok(Box::new(FromState { inner, result: total, evaluate: distinct }))
             }
             true => Ok(Box::new(Exact { total, sum: 0, count: 0, overflowed: false })),
             false => self.inner.accumulator(args),
@@ -101,7 +103,8 @@ impl AggregateUDFImpl for Sum {
         let total = args.return_field.data_type().clone();
         match is_exact(&total) {
             true if args.is_distinct => {
-                Ok(Box::new(Distinct { inner: self.inner.create_sliding_accumulator(args)?, total }))
+                let inner = self.inner.create_sliding_accumulator(args)?;
+                Ok(Box::new(FromState { inner, result: total, evaluate: distinct }))
             }
             true => Ok(Box::new(Exact { total, sum: 0, count: 0, overflowed: false })),
             false => self.inner.create_sliding_accumulator(args),
@@ -263,45 +266,13 @@ impl Accumulator for Exact {
     }
 }
 
-/// The sum of distinct values, which DataFusion's accumulator collects.
-#[derive(Debug)]
-struct Distinct {
-    inner: Box<dyn Accumulator>,
-    total: DataType,
-}
-
-impl Accumulator for Distinct {
-    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.inner.update_batch(values)
+/// Adds up distinct values, which DataFusion's accumulator collects.
+fn distinct(state: &[ScalarValue], total: &DataType) -> Result<ScalarValue> {
+    let mut exact = Exact { total: total.clone(), sum: 0, count: 0, overflowed: false };
+    if let Some(ScalarValue::List(values)) = state.first() {
+        exact.update_batch(&[Arc::clone(values.values())])?;
     }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.inner.merge_batch(states)
-    }
-
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.inner.retract_batch(values)
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        self.inner.supports_retract_batch()
-    }
-
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        let mut exact = Exact { total: self.total.clone(), sum: 0, count: 0, overflowed: false };
-        if let Some(ScalarValue::List(values)) = self.inner.state()?.first() {
-            exact.update_batch(&[Arc::clone(values.values())])?;
-        }
-        exact.evaluate()
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.inner.state()
-    }
-
-    fn size(&self) -> usize {
-        self.inner.size()
-    }
+    exact.evaluate()
 }
 
 /// The sums of many groups.

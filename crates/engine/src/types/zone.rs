@@ -95,7 +95,7 @@ impl ScalarUDFImpl for AtTimeZone {
         let [zone, time] = types else {
             return Err(DataFusionError::Plan("timezone(zone, timestamp) takes two arguments".to_string()));
         };
-        if !matches!(zone, DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8 | DataType::Null) {
+        if !zone.is_string() && !zone.is_null() {
             let message =
                 format!("cannot use {} as a time zone; write a name such as 'Europe/Berlin'", name(zone));
             return Err(DataFusionError::Plan(message));

@@ -7,6 +7,7 @@ use pellucid_trace::{Phase, Trace, kind, union_ns};
 use super::capacity::Capacity;
 use super::demand::{Demand, Demands, brings_in, service};
 use super::ideal::{self, KindTime, Loads};
+use super::operators;
 use super::spans::{Cuts, Limits, Members, explained, members};
 use super::steps::steps;
 use crate::analysis::{CoreTime, Intensity, JobAnalysis, Next, WallClock};
@@ -90,7 +91,7 @@ pub(crate) fn analyze(
         cached_bytes: cached(demands, used()),
         written_bytes: moved(demands, used(), |phase| matches!(phase, Phase::Spill | Phase::Write)),
         memory_high_water_bytes: end.and_then(|e| e.memory_high_water_bytes),
-        core: core_time(demands, used()),
+        core: job_core_time(trace, demands, ix),
         intensity: intensity(trace, demands, ix),
         source_id: job.id,
         ..JobAnalysis::default()
@@ -160,6 +161,24 @@ fn sum_of(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     values.flatten().fold(None, |sum: Option<u64>, v| Some(sum.unwrap_or(0).saturating_add(v)))
 }
 
+/// Divides a job's core time, also by operator if the trace has operators. Then it is that of the threads' clock, which
+/// they are measured by.
+fn job_core_time(trace: &Trace, demands: &Demands, ix: JobIx) -> CoreTime {
+    let mut core = core_time(demands, demands.of_job(ix));
+    if let (Some(times), Some(service_ms)) = (operators::core_time(trace, demands, ix), core.total_ms) {
+        let total_ms: f64 = times.iter().map(|time| time.core_ms).sum();
+        let shares = [
+            &mut core.decode_share,
+            &mut core.operator_share,
+            &mut core.encode_share,
+            &mut core.not_split_share,
+        ];
+        shares.into_iter().for_each(|share| *share = share.and_then(|s| ratio(s * service_ms, total_ms)));
+        (core.total_ms, core.operators) = (Some(total_ms), Some(times));
+    }
+    core
+}
+
 /// Divides core time; each share is of all core time, and `None` if no monotask recorded it.
 pub(crate) fn core_time<'d>(demands: &Demands, used: impl Iterator<Item = &'d Demand>) -> CoreTime {
     let monotasks: Vec<_> = used.filter(|d| demands.on_cores(d)).map(|d| demands.monotask(d)).collect();
@@ -173,6 +192,7 @@ pub(crate) fn core_time<'d>(demands: &Demands, used: impl Iterator<Item = &'d De
         operator_share: share(|m| m.operator_ns),
         encode_share: share(|m| m.encode_ns),
         not_split_share: share(|m| m.not_split_ns),
+        operators: None,
     }
 }
 

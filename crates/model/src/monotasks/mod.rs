@@ -8,6 +8,7 @@ pub(crate) mod cause;
 pub(crate) mod demand;
 pub(crate) mod ideal;
 pub(crate) mod job;
+mod operators;
 pub(crate) mod spans;
 pub(crate) mod stage;
 pub(crate) mod steps;

@@ -64,6 +64,22 @@ pub struct Prediction {
     pub simulated_ms: Option<f64>,
 }
 
+impl Prediction {
+    /// Returns the prediction with an interval that is wider by an independent uncertainty of the change, a share of
+    /// the predicted time.
+    #[must_use]
+    pub fn widened(mut self, share: f64) -> Prediction {
+        let wider = |end_ms: f64| {
+            let half = ratio(end_ms, self.duration_ms).map_or(0.0, f64::ln);
+            (half.powi(2) + share.powi(2)).sqrt().exp()
+        };
+        let (low, high) = (wider(self.low_ms), wider(self.high_ms));
+        self.low_ms = self.duration_ms / low;
+        self.high_ms = self.duration_ms * high;
+        self
+    }
+}
+
 /// The answer to a what-if.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WhatIf {
@@ -105,4 +121,6 @@ pub struct Single {
     pub prediction: Prediction,
     /// The bottleneck with the change.
     pub bottleneck: Option<Bottleneck>,
+    /// Assumptions of the prediction, as sentences.
+    pub assumptions: Vec<String>,
 }

@@ -79,6 +79,20 @@ pub enum Change {
     Input(InputFrom),
     /// A factor on the input.
     InputScale(f64),
+    /// A factor on the core time of the operator with this number.
+    OperatorTime(String, f64),
+    /// A factor on the bytes that the scan with this number reads.
+    OperatorBytes(String, f64),
+    /// Multitasks of the stage of the scan with this number.
+    OperatorMultitasks(String, Amount),
+    /// A factor on the core time of decoding.
+    DecodeTime(f64),
+    /// A factor on the rows that the operator with this number emits.
+    Rows(String, f64),
+    /// The exchange of the operator with this number is left out.
+    NoExchange(String),
+    /// The columns that scans of this table still read.
+    Columns(String, Vec<String>),
     /// Input and output on another storage.
     Storage(Storage),
     /// A kind of resource that becomes infinitely fast, or a part of the time that is removed.
@@ -86,6 +100,24 @@ pub enum Change {
 }
 
 impl Change {
+    /// Returns true if the change is to the query or to its operators, not to hardware or a setting.
+    pub(crate) fn is_of_code(&self) -> bool {
+        matches!(
+            self,
+            Change::OperatorTime(..) | Change::DecodeTime(_) | Change::Rows(..) | Change::NoExchange(_)
+        )
+    }
+
+    /// Changes the core time of decoding.
+    pub(crate) fn decode_time(_: String, factor: f64) -> Change {
+        Change::DecodeTime(factor)
+    }
+
+    /// Changes the input.
+    pub(crate) fn input_scale(_: String, factor: f64) -> Change {
+        Change::InputScale(factor)
+    }
+
     /// Changes the rate of every disk.
     pub(crate) fn all_disks(amount: Amount) -> Change {
         Change::DiskRate(None, amount)
@@ -106,11 +138,21 @@ impl Change {
             | Change::StoreRate(amount)
             | Change::Concurrency(_, amount)
             | Change::Partitions(amount)
+            | Change::OperatorMultitasks(_, amount)
             | Change::Machines(amount)
             | Change::Executors(amount)
             | Change::ExecutorCores(amount) => Some(*amount),
             Change::InputScale(factor) => Some(Amount::Absolute(*factor)),
-            Change::IdleTimeout(_) | Change::Input(_) | Change::Storage(_) | Change::No(_) => None,
+            Change::OperatorTime(_, factor)
+            | Change::OperatorBytes(_, factor)
+            | Change::DecodeTime(factor)
+            | Change::Rows(_, factor) => Some(Amount::Times(*factor)),
+            Change::NoExchange(_)
+            | Change::IdleTimeout(_)
+            | Change::Input(_)
+            | Change::Columns(..)
+            | Change::Storage(_)
+            | Change::No(_) => None,
         }
     }
 }

@@ -125,6 +125,11 @@ impl Changes {
         !self.is_empty() && self.iter().all(|change| matches!(change, Change::No(_)))
     }
 
+    /// Returns true if the changes ask what other code would bring, which neither hardware nor a setting does.
+    pub fn is_of_code(&self) -> bool {
+        self.iter().any(Change::is_of_code)
+    }
+
     /// Returns true if there are no changes.
     pub fn is_empty(&self) -> bool {
         self.settings.is_empty()
@@ -153,9 +158,18 @@ fn change(key: &str, value: &str, rate: ReadRate) -> Result<Change, WhatIfError>
             "memory-decoded" => InputFrom::MemoryDecoded,
             _ => return Err(wrong(key, value, None)),
         }),
-        Values::Scale => match count()? {
-            Amount::Absolute(factor) | Amount::Times(factor) => Change::InputScale(factor),
+        Values::Factor(change) => match count()? {
+            Amount::Absolute(factor) | Amount::Times(factor) => change(name, factor),
         },
+        Values::Removal(change) if value == "none" => change(name),
+        Values::Removal(_) => return Err(wrong(key, value, None)),
+        Values::Names(change) => {
+            let names: Vec<String> = value.split(',').map(|name| name.trim().to_string()).collect();
+            match names.iter().any(String::is_empty) {
+                true => return Err(wrong(key, value, None)),
+                false => change(name, names),
+            }
+        }
         Values::File => {
             let why = "it is read from a file and cannot be swept";
             return Err(wrong(key, value, Some(why)));
@@ -267,6 +281,14 @@ mod tests {
             ("idle.timeout=never", Change::IdleTimeout(u64::MAX)),
             ("input=memory-decoded", Change::Input(InputFrom::MemoryDecoded)),
             ("input.scale=x3", Change::InputScale(3.0)),
+            ("operator.3.time=x0.5", Change::OperatorTime("3".into(), 0.5)),
+            ("operator.3.bytes=x0.5", Change::OperatorBytes("3".into(), 0.5)),
+            ("operator.3.multitasks=8", Change::OperatorMultitasks("3".into(), Absolute(8.0))),
+            ("decode.time=0.5", Change::DecodeTime(0.5)),
+            ("rows.3=x0.5", Change::Rows("3".into(), 0.5)),
+            ("rows.3=2", Change::Rows("3".into(), 2.0)),
+            ("exchange.12=none", Change::NoExchange("12".into())),
+            ("columns.a.parquet=b, c", Change::Columns("a.parquet".into(), vec!["b".into(), "c".into()])),
             ("no=disk", Change::No("disk".into())),
         ];
         for (text, change) in cases {
@@ -295,6 +317,16 @@ mod tests {
             ("idle.timeout=0s", "must be over 0"),
             ("concurrency.=4", "the keys are"),
             ("no=", "a kind of resource"),
+            ("columns=a", "the keys are"),
+            ("columns.t=", "columns.t takes the columns"),
+            ("columns.t=a,,b", "columns.t takes the columns"),
+            ("operator.time=x2", "the keys are"),
+            ("operator.3.time=x0", "must be over 0"),
+            ("rows.3=x0", "must be over 0"),
+            ("rows.3=half", "takes a factor on the rows"),
+            ("rows.=x2", "the keys are"),
+            ("exchange.3=x2", "exchange.3 takes none"),
+            ("exchange.3=", "exchange.3 takes none"),
         ];
         for (text, part) in cases {
             let message = read(text).unwrap_err();

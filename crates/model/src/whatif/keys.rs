@@ -24,7 +24,12 @@ pub(crate) enum Values {
     RateOf(fn(String, Amount) -> Change),
     Timeout,
     Place,
-    Scale,
+    /// A factor on what the key names.
+    Factor(fn(String, f64) -> Change),
+    /// The word `none`, for the removal of what the key names.
+    Removal(fn(String) -> Change),
+    /// Names within what the key names.
+    Names(fn(String, Vec<String>) -> Change),
     File,
     Part,
 }
@@ -51,11 +56,19 @@ pub(crate) enum Needs {
     Exchange,
     /// Several machines.
     Machines,
+    /// Operators with their core time.
+    Operators,
+    /// Operators that read exchanges.
+    ExchangeOperators,
+    /// Monotasks that decode.
+    Decoding,
+    /// Scans whose columns were measured one by one.
+    Columns,
     Anything,
 }
 
 use On::{Monotasks, Pipelined, Sampled};
-use Values::{File, Number, Part, Place, Rate, RateOf, Scale, Timeout, Whole, WholeOf};
+use Values::{Factor, File, Names, Number, Part, Place, Rate, RateOf, Timeout, Whole, WholeOf};
 
 /// Every key. `workers` is another name of `machines`.
 pub const KEYS: &[Key] = &[
@@ -136,8 +149,50 @@ pub const KEYS: &[Key] = &[
     key(
         "input.scale",
         "a factor on the input, for example x2 or 0.5",
-        Scale,
+        Factor(Change::input_scale),
         &[Monotasks(Needs::Anything), Pipelined],
+    ),
+    key(
+        "operator.N.time",
+        "a factor on the core time of operator N of `analyze --json`, for example operator.3.time=x0.5",
+        Factor(Change::OperatorTime),
+        &[Monotasks(Needs::Operators)],
+    ),
+    key(
+        "operator.N.bytes",
+        "a factor on the bytes that scan N of `analyze --json` reads, for example operator.3.bytes=x0.5",
+        Factor(Change::OperatorBytes),
+        &[Monotasks(Needs::Operators)],
+    ),
+    key(
+        "operator.N.multitasks",
+        "a whole number of multitasks of the stage of scan N, for example operator.3.multitasks=8 or x2",
+        WholeOf(Change::OperatorMultitasks),
+        &[Monotasks(Needs::Operators)],
+    ),
+    key(
+        "rows.N",
+        "a factor on the rows that operator N of `analyze --json` emits, for example rows.3=x0.5",
+        Factor(Change::Rows),
+        &[Monotasks(Needs::Operators)],
+    ),
+    key(
+        "exchange.N",
+        "none, for the exchange that operator N of `analyze --json` reads, for example exchange.3=none",
+        Values::Removal(Change::NoExchange),
+        &[Monotasks(Needs::ExchangeOperators)],
+    ),
+    key(
+        "decode.time",
+        "a factor on the core time of decoding, for example x0.5",
+        Factor(Change::decode_time),
+        &[Monotasks(Needs::Decoding)],
+    ),
+    key(
+        "columns.TABLE",
+        "the columns that scans of a file still read, for example columns.lineitem=l_orderkey,l_tax",
+        Names(Change::Columns),
+        &[Monotasks(Needs::Columns)],
     ),
     key(
         "storage",

@@ -15,6 +15,10 @@ use super::tasks::Tasks;
 use crate::analysis::Bottleneck;
 use crate::monotasks::spans::explained;
 
+/// Maximum single changes to the query that are listed, and the minimum share of the time that each saves.
+const MAX_OF_CODE: usize = 3;
+const MIN_SAVING: f64 = 0.03;
+
 /// A model that answers what-ifs about one trace.
 pub struct WhatIfModel<'a> {
     basis: Box<dyn Basis + 'a>,
@@ -87,18 +91,27 @@ impl<'a> WhatIfModel<'a> {
         map_parallel(&sweep.values, point).into_iter().collect()
     }
 
-    /// Predicts each single change that the trace supports, largest gain first.
+    /// Predicts single changes that the trace supports, largest gain first: each to hardware and settings, and the best
+    /// ones to the query.
     pub fn singles(&self) -> Vec<Single> {
         // Values are relative, so no rate is parsed.
         let no_rate: ReadRate = |_| Err(String::new());
         let single = |setting: &String| {
             let changes = Changes::parse(&[setting], no_rate).ok()?;
             let (prediction, estimate) = self.predict_one(&changes).ok()?;
-            Some(Single { changes, prediction, bottleneck: estimate.bottleneck })
+            let Estimate { bottleneck, assumptions, .. } = estimate;
+            Some(Single { changes, prediction, bottleneck, assumptions })
         };
         let mut all: Vec<Single> =
             map_parallel(&self.basis.singles(), single).into_iter().flatten().collect();
         all.sort_by(|a, b| a.prediction.duration_ms.total_cmp(&b.prediction.duration_ms));
+        let worth_ms = (1.0 - MIN_SAVING) * self.evidence().baseline.measured_ms;
+        let mut of_code = 0;
+        all.retain(|single| {
+            let counts = single.changes.is_of_code();
+            of_code += usize::from(counts);
+            !counts || (of_code <= MAX_OF_CODE && single.prediction.duration_ms <= worth_ms)
+        });
         all
     }
 

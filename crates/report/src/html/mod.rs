@@ -1,7 +1,7 @@
 //! The report page: one self-contained HTML file.
 //!
 //! The file embeds a frame (`page.html`), its style (`page.css`), its scripts (`*.js`) and the data: the
-//! document that `analyze --json` prints, and the timeline. The page makes no network requests; its content
+//! document that `analyze --json` prints, the timeline, the plans, and the sampled stacks. The page makes no network requests; its content
 //! security policy forbids them.
 //!
 //! The timeline is stored in two forms to keep the page small and fast. `levels` holds the use of each
@@ -14,6 +14,8 @@ mod blocks;
 mod chunks;
 mod headline;
 mod levels;
+mod plan;
+pub(crate) mod stacks;
 mod timeline;
 
 use pellucid_model::Analysis;
@@ -29,12 +31,17 @@ use chunks::Chunks;
 const FRAME: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 /// Parts of the page's script, in execution order.
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 11] = [
     include_str!("data.js"),
     include_str!("words.js"),
     include_str!("lanes.js"),
     include_str!("timeline.js"),
     include_str!("tables.js"),
+    include_str!("layout.js"),
+    include_str!("plan/core.js"),
+    include_str!("plan/metrics.js"),
+    include_str!("plan.js"),
+    include_str!("stacks/flame.js"),
     include_str!("start.js"),
 ];
 
@@ -55,6 +62,8 @@ pub fn html(trace: &Trace, a: &Analysis, source: Source, what_if: Result<&WhatIf
         "truncated": trace.truncated,
         "analysis": analysis_json(a, source),
         "timeline": timeline,
+        "plans": plan::plans(trace),
+        "stacks": stacks::flame(trace),
         "what_if": what_if.ok(),
         "no_what_if": what_if.err(),
         "not_measured": missing(a, &jobs),

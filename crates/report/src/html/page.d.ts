@@ -17,3 +17,15 @@ interface TimelineView {
   stageName: (stage: number) => string;
   stageLabel: (stage: number) => string;
 }
+
+interface PlanView {
+  nodes: any[];
+  edges: any[];
+  frames: any[];
+  codes: any[];
+  measures: any;
+  chosen: any;
+  width: number;
+  height: number;
+  stageOf: Map<number, any>;
+}

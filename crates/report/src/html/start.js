@@ -67,6 +67,8 @@ async function start() {
   performance.mark("first-picture");
   theme(() => { if (view) { view.lanes.readColors(); view.draw(); } });
   await new Promise((resolve) => setTimeout(resolve));
+  plans(data, stageOf);
+  flame(data.stacks);
   whatIf(data.what_if, data.no_what_if);
   bounds(data);
   advice(data);

@@ -82,10 +82,13 @@ function facts(document, jobs) {
     ["peak memory", only ? sizeText(only.memory_high_water_bytes) : null],
     ["core time", only ? timeText(only.core.total_ms) : null],
   ];
-  byId("facts").replaceChildren(...entries.filter(([, text]) => text !== null).map(([name, text]) =>
-    element("div", {}, element("dt", {}, name),
-      element("dd", text === "–" ? { class: "none" } : {}, text === "–" ? "not measured" : text))));
+  byId("facts").replaceChildren(...definitions(entries));
 }
+
+/** Creates the items of a list of facts; those without a text are omitted. */
+const definitions = (entries) => entries.filter(([, text]) => text !== null).map(([name, text]) =>
+  element("div", {}, element("dt", {}, name),
+    element("dd", text === "–" ? { class: "none" } : {}, text === "–" ? "not measured" : text)));
 
 function causes(document, job) {
   // Causes of pipelined tasks cover all jobs together.

@@ -65,9 +65,11 @@ const PHASE_COLORS = {
   rest_or_disk: "--maybe",
 };
 
-/** Creates an element with attributes and children. Text children are never parsed as markup. */
-function element(name, attributes = {}, ...children) {
-  const created = document.createElement(name);
+/** Creates an element with attributes and children. */
+const element = (name, attributes = {}, ...children) => filled(document.createElement(name), attributes, children);
+
+/** Adds attributes and children to an element. Text children are never parsed as markup. */
+function filled(created, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (key === "style") Object.assign(created.style, value);
     else if (key.startsWith("on")) created.addEventListener(key.slice(2), value);

@@ -23,12 +23,95 @@ pub const CAPACITY_SOURCES: [&str; 5] = ["set", "probed", "counted", "quota", "o
 /// tells analyses that the application is local.
 pub const RESOURCES: [&str; 5] = ["cores", "link", "network", "executor driver", "executor <driver>"];
 
+/// Functions in brackets: files of the system, and words of the sampler.
+pub const FILES: [&str; 9] = [
+    "libc.so.6",
+    "libm.so.6",
+    "libgcc_s.so.1",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+    "linux-vdso.so.1",
+    "lost",
+    "truncated",
+    "unknown",
+];
+
 /// Events whose numbers analyses use.
 pub const EVENTS: [&str; 4] = [
     "SparkListenerTaskEnd",
     "SparkListenerStageCompleted",
     "SparkListenerJobStart",
     "SparkListenerSQLExecutionStart",
+];
+
+/// Metrics of operators: Spark's own, and the frequent ones of native engines.
+pub const METRICS: [&str; 66] = [
+    "GPU decode time",
+    "buffer time",
+    "concat batch time",
+    "cumulative time",
+    "data sent to Python workers",
+    "data returned from Python workers",
+    "data size",
+    "duration",
+    "dynamic partition pruning time",
+    "exclusive time",
+    "fetch wait time",
+    "job commit time",
+    "local blocks read",
+    "local bytes read",
+    "local merged blocks fetched",
+    "local merged bytes read",
+    "local merged chunks fetched",
+    "merged fetch fallback count",
+    "corrupt merged block chunks",
+    "metadata time",
+    "number of coalesced partitions",
+    "number of dynamic part",
+    "number of files read",
+    "number of input batches",
+    "number of output batches",
+    "number of output rows",
+    "number of partitions",
+    "number of partitions read",
+    "number of skewed partition splits",
+    "number of skewed partitions",
+    "number of sort fallback tasks",
+    "number of total state rows",
+    "number of updated state rows",
+    "number of written files",
+    "op time",
+    "output columnar batches",
+    "output rows",
+    "partition data size",
+    "peak memory",
+    "records read",
+    "remote blocks read",
+    "remote bytes read",
+    "remote bytes read to disk",
+    "remote merged blocks fetched",
+    "remote merged bytes read",
+    "remote merged chunks fetched",
+    "remote merged reqs duration",
+    "remote reqs duration",
+    "rows scanned",
+    "scan time",
+    "shuffle bytes written",
+    "shuffle records written",
+    "shuffle write time",
+    "size of files read",
+    "sort time",
+    "spill size",
+    "static number of files read",
+    "stage duration",
+    "stream time",
+    "task commit time",
+    "time in aggregation build",
+    "time in hash build",
+    "time to broadcast",
+    "time to build",
+    "time to collect",
+    "written output",
 ];
 
 /// Begins the names of events of structured streaming.
@@ -50,6 +133,7 @@ skipped # event(s): no id of a stage or SQL execution
 skipped line # of # bytes: longer than # MiB
 # job(s) ended without a recorded start
 # SQL plan(s) deeper than # operators: read to that depth
+# SQL plan(s) of short executions not kept: the plans exceed # MiB
 # task(s): input bytes ignored, since Spark does not count vectored reads of local Parquet files
 # task(s) with more garbage collection than run time: limited to the run time
 # task(s) with a part longer than the whole: limited to the whole
@@ -73,6 +157,11 @@ DataSink DataSource DmlResult Empty Exchange Explain Filter GlobalLimit HashJoin
 LocalLimit NestedLoopJoin OutputRequirement PartialSort PartitionedTopK PiecewiseMergeJoin PlaceholderRow
 Projection RecursiveQuery Repartition ScalarSubquery Scan Sort SortMergeJoin SortPreservingMerge
 StreamingTable SymmetricHashJoin Union Unnest WindowAgg WorkTable
+
+Input KeyFilter Output Partition build probe
+
+ReusedExchange ReusedSubquery ResultStage ShuffleCoalesce ShuffleExchangeSink ShuffleExchangeSource ShuffleMapStage
+WholeStageCodegen Agg Execute
 
 Partial PartialReduce Final FinalPartitioned Single SinglePartitioned Inner Left Right Full LeftSemi
 RightSemi LeftAnti RightAnti LeftMark RightMark
@@ -107,10 +196,17 @@ saveAsNewAPIHadoopFile saveAsObjectFile saveAsSequenceFile saveAsTable saveAsTex
 stats stdev subtract subtractByKey sum take takeAsList takeOrdered takeSample textFile toLocalIterator
 toPandas top treeAggregate treeReduce union values variance zip zipPartitions zipWithIndex zipWithUniqueId";
 
-/// Returns whether a word names an operator, one of its modes, or a format. Native engines for Spark add a
+/// Returns whether a word names an operator, one of its modes, a format, or is its number (`(2)`). Native engines for Spark add a
 /// prefix or suffix to Spark's names.
 pub fn is_operator(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| OPERATORS.split_whitespace().collect());
+    if word
+        .strip_prefix('(')
+        .and_then(|word| word.strip_suffix(')'))
+        .is_some_and(|n| n.len() <= 4 && digits(n))
+    {
+        return true;
+    }
     let engines = ["Comet", "Gpu", "Photon"];
     let ends = ["ExecTransformer", "Transformer", "Exec"];
     let word = engines.iter().find_map(|engine| word.strip_prefix(engine)).unwrap_or(word);

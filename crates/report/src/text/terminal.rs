@@ -4,18 +4,33 @@
 //! measured time), the resources, the stages, and at the end the quantities that were not measured. Long
 //! lists are limited to the entries that account for most of the time, and say so.
 
-use pellucid_model::units::{self, count, percent, size, time};
-use pellucid_model::{Analysis, BlockedTime, BlockedTimes, JobAnalysis, StageAnalysis};
+use pellucid_model::units::{self, count, grouped, percent, size, time};
+use pellucid_model::{
+    Analysis, BlockedTime, BlockedTimes, ColumnTime, ExpressionTime, JobAnalysis, OperatorTime, StageAnalysis,
+};
 use pellucid_trace::Trace;
 
 use super::page::{Page, Style, bar, cell, clean, right};
 use super::pipelined;
 use super::summary::summary_line;
-use super::width::columns;
+use super::width::{columns, fit};
+use crate::what_if::{Single, WhatIf};
 use crate::words::{capacity, noun, resource};
 
 /// Maximum number of jobs, and of stages, shown.
 const MAX_SHOWN: usize = 5;
+/// Maximum number of operators shown.
+const MAX_OPERATORS: usize = 8;
+/// Maximum number of multitasks of a trace whose what-ifs are shown; each takes a simulation.
+const MAX_PREDICTED: usize = 10_000;
+/// Minimum share of the time that a change to hardware or a setting saves.
+const MIN_SAVING: f64 = 0.03;
+/// Maximum number of columns shown of a scan.
+const MAX_COLUMNS: usize = 3;
+/// Maximum number of expressions shown of an operator.
+const MAX_EXPRESSIONS: usize = 3;
+/// Maximum width of an expression.
+const EXPRESSION_WIDTH: usize = 48;
 /// Stages are shown until they account for this share of all stages' limits.
 const COVERAGE: f64 = 0.9;
 
@@ -48,6 +63,7 @@ pub fn terminal(a: &Analysis, trace: &Trace, width: usize, color: bool) -> Strin
         let text = format!("Showing the {} longest of {} jobs.", jobs.len(), a.jobs.len());
         page.wrapped(Style::Faint, &text, 0, 2);
     }
+    remedies(&mut page, trace);
     resources(&mut page, a);
     stages(&mut page, a, trace);
     not_measured(&mut page, a, &jobs);
@@ -127,6 +143,115 @@ fn core_time(page: &mut Page, job: &JobAnalysis) {
     }
     page.gap();
     page.wrapped(Style::Plain, &text, 0, 2);
+    operators(page, job, total);
+}
+
+/// Lists the operators that took the most core time, with their rows and the time for each row of input.
+fn operators(page: &mut Page, job: &JobAnalysis, total_ms: f64) {
+    let Some(all) = job.core.operators.as_ref().filter(|_| total_ms > 0.0) else { return };
+    let (shown, others) = all.split_at(all.len().min(MAX_OPERATORS));
+    let (times, shares) = table(page);
+    let rows = |of: &OperatorTime| match (of.rows_in, of.rows_out) {
+        (Some(taken), Some(returned)) => format!("{} → {}", grouped(taken), grouped(returned)),
+        (Some(rows), None) | (None, Some(rows)) => grouped(rows),
+        (None, None) => String::new(),
+    };
+    let per_row = |of: &OperatorTime| match of.rows_in.or(of.rows_out) {
+        Some(rows) if rows > 0 => format!("{:.1}", of.core_ms * 1e6 / rows as f64),
+        _ => String::new(),
+    };
+    // A narrow page has no room for rows.
+    let moved: Vec<String> =
+        shown.iter().map(|of| if page.width() < 72 { String::new() } else { rows(of) }).collect();
+    let room = moved.iter().map(|text| columns(text)).max().unwrap_or(0).max(4);
+    let label = page.width().saturating_sub(2 + 6 + times + shares + 2 + room + 8).min(36);
+    page.line(&[
+        (Style::Strong, &cell("  Operators", label + 2)),
+        (Style::Faint, &right("stage", 6)),
+        (Style::Faint, &right("time", times)),
+        (Style::Faint, &right("share", shares)),
+        (Style::Faint, &right("rows", room + 2)),
+        (Style::Faint, &right("ns/row", 8)),
+    ]);
+    for (of, moved) in shown.iter().zip(&moved) {
+        page.line(&[
+            (Style::Plain, &cell(&format!("  {}", clean(&of.name)), label + 2)),
+            (Style::Faint, &right(&of.stage.to_string(), 6)),
+            (Style::Plain, &right(&time(of.core_ms), times)),
+            (Style::Faint, &right(&percent(of.core_ms / total_ms), shares)),
+            (Style::Plain, &right(moved, room + 2)),
+            (Style::Plain, &right(&per_row(of), 8)),
+        ]);
+        if let Some(columns) = &of.columns {
+            page.wrapped(Style::Faint, &of_columns(columns), 4, 6);
+        }
+        if !of.expressions.is_empty() {
+            page.wrapped(Style::Faint, &of_expressions(&of.expressions), 4, 6);
+        }
+    }
+    if shown.iter().any(|of| !of.expressions.is_empty()) {
+        page.wrapped(Style::Faint, "≈ estimated from some of the batches", 2, 4);
+    }
+    if !others.is_empty() {
+        let rest: f64 = others.iter().map(|of| of.core_ms).sum();
+        let text = format!("  {} others took {} ({}).", others.len(), time(rest), percent(rest / total_ms));
+        page.wrapped(Style::Faint, &text, 0, 2);
+    }
+}
+
+/// Lists the best change to hardware or a setting, and the best to the query, for the trace of one query.
+fn remedies(page: &mut Page, trace: &Trace) {
+    if trace.operators.is_empty() || trace.jobs.len() > 1 || trace.multitasks.len() > MAX_PREDICTED {
+        return;
+    }
+    let Ok(what_if) = WhatIf::of(trace) else { return };
+    let worth = |single: &&Single| single.duration_ms <= (1.0 - MIN_SAVING) * what_if.measured_ms;
+    let best = what_if.best().filter(worth);
+    let of_query = what_if.singles.iter().filter(|single| single.of_code);
+    let shown: Vec<&Single> = best.into_iter().chain(of_query).collect();
+    if shown.is_empty() {
+        return;
+    }
+    let (times, shares) = table(page);
+    let label = shown.iter().map(|single| columns(&single.set)).max().unwrap_or(0).max(14);
+    page.gap();
+    page.line(&[
+        (Style::Strong, &cell("What would help", label + 2)),
+        (Style::Faint, &format!("{}{}  90 % interval", right("then", times), right("saves", shares))),
+    ]);
+    for single in &shown {
+        let saved = 1.0 - single.duration_ms / what_if.measured_ms;
+        let interval = format!("  {} to {}", time(single.low_ms), time(single.high_ms));
+        page.line(&[
+            (Style::Plain, &format!("  {}", cell(&single.set, label))),
+            (Style::Plain, &right(&time(single.duration_ms), times)),
+            (Style::Plain, &right(&percent(saved), shares)),
+            (Style::Faint, &interval),
+        ]);
+    }
+    for meaning in shown.iter().filter_map(|single| single.meaning.as_ref()) {
+        page.wrapped(Style::Faint, &format!("{}.", clean(meaning)), 2, 4);
+    }
+    page.wrapped(Style::Faint, "`pellucid whatif` predicts these and other changes.", 2, 4);
+}
+
+/// Lists the columns that took most of a scan's core time.
+fn of_columns(columns: &[ColumnTime]) -> String {
+    let (shown, others) = columns.split_at(columns.len().min(MAX_COLUMNS));
+    let mut parts: Vec<String> =
+        shown.iter().map(|column| format!("{} {}", clean(&column.name), time(column.core_ms))).collect();
+    if !others.is_empty() {
+        let rest: f64 = others.iter().map(|column| column.core_ms).sum();
+        parts.push(format!("{} {}", count(others.len() as u64, "other column"), time(rest)));
+    }
+    parts.join(", ")
+}
+
+/// Lists the expressions that took most of an operator's core time.
+fn of_expressions(expressions: &[ExpressionTime]) -> String {
+    let shown = expressions.iter().take(MAX_EXPRESSIONS);
+    let each = shown.map(|of| format!("{} ≈ {}", fit(&clean(&of.text), EXPRESSION_WIDTH), time(of.core_ms)));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// Lists the use of every resource over the whole trace.

@@ -6,7 +6,9 @@
 pub mod builder;
 
 use builder::{Build, ms};
-use pellucid_trace::{Outcome, Phase, Trace, kind};
+use pellucid_trace::{
+    Column, Metric, Operator, Outcome, Part, Phase, Query, QueryEnd, QueryOperator, Stack, Trace, Unit, kind,
+};
 
 /// Returns the traces of monotasks, with their names.
 pub fn of_monotasks() -> [(&'static str, Build); 6] {
@@ -24,6 +26,8 @@ pub fn of_monotasks() -> [(&'static str, Build); 6] {
 pub fn all() -> Vec<(&'static str, Trace)> {
     let mut all: Vec<_> = of_monotasks().into_iter().map(|(name, b)| (name, b.trace)).collect();
     all.push(("hostile", hostile().trace));
+    all.push(("plan", plan().trace));
+    all.push(("query_plan", query_plan()));
     all.push(("spark", spark().trace));
     all.push(("skewed", builder::spark::skewed().trace));
     all.push(("nothing", Trace::default()));
@@ -40,6 +44,70 @@ pub fn hostile() -> Build {
     b.trace.stages[0].name = HOSTILE.into();
     b.trace.resources[1].name = HOSTILE.into();
     b.trace.job_ends[0].error = Some(HOSTILE.into());
+    let detail = Some(HOSTILE.into());
+    let columns = vec![Column { name: HOSTILE.into(), cpu_ns: 1, encoded_bytes: 1, decoded_bytes: 1 }];
+    b.trace.operators.push(Operator { detail, from: Some(0), columns, ..operator(0, 0, HOSTILE, &[0, 7]) });
+    b.trace.stacks.push(Stack { stage: 0, operator: Some(0), count: 1, frames: HOSTILE.into() });
+    b
+}
+
+/// An operator that takes 1 ms for each of its number and one, and returns 100 rows.
+pub fn operator(stage: u32, operator: u32, name: &str, inputs: &[u32]) -> Operator {
+    Operator {
+        stage,
+        operator,
+        name: name.into(),
+        detail: None,
+        part: Part::Operators,
+        inputs: inputs.into(),
+        from: None,
+        cpu_ns: ms(f64::from(operator + 1)),
+        max_cpu_ns: ms(f64::from(operator + 1)),
+        batches: None,
+        rows: Some(100),
+        bytes: None,
+        planned_rows: None,
+        peak_bytes: None,
+        columns: vec![],
+        expressions: vec![],
+    }
+}
+
+/// A scan of two columns, one of which took all of its core time.
+pub fn scan(stage: u32, operator: u32, name: &str) -> Operator {
+    let scan = self::operator(stage, operator, name, &[]);
+    let column =
+        |name: &str, cpu_ns| Column { name: name.into(), cpu_ns, encoded_bytes: 4000, decoded_bytes: 9000 };
+    let columns = vec![column("l_tax", 0), column("l_comment", scan.cpu_ns)];
+    Operator { part: Part::Decode, columns, ..scan }
+}
+
+/// A query with operators: two read the output of the same stage, an input is used twice, and one has no consumer.
+/// The first stage ended before the second, which the last waited for as well.
+pub fn plan() -> Build {
+    let mut b = Build::on_cores(2);
+    let job = b.job("SELECT", 0.0);
+    for (stage, ended) in [(0_u32, 30.0), (1, 40.0), (2, 60.0)] {
+        b.stage(job, "Filter, Scan", 1.0);
+        b.trace.stages[stage as usize].after = (0..stage).collect();
+        for _ in 0..=stage {
+            let task = b.multitask(stage, 2.0);
+            b.compute(task, ended - 20.0, 20.0);
+        }
+        b.end_stage(stage, ended);
+    }
+    b.end_job(job, 60.0);
+    b.trace.operators = vec![
+        operator(0, 0, "Scan a.parquet", &[]),
+        operator(0, 1, "Input", &[]),
+        operator(0, 2, "Partition", &[0]),
+        operator(1, 3, "Scan b.parquet", &[]),
+        operator(1, 4, "Output", &[3]),
+        Operator { from: Some(0), ..operator(2, 5, "Exchange", &[]) },
+        Operator { from: Some(0), ..operator(2, 6, "Exchange", &[]) },
+        Operator { rows: None, ..operator(2, 7, "HashJoin Inner build", &[5]) },
+        operator(2, 8, "HashJoin Inner probe", &[7, 6, 5]),
+    ];
     b
 }
 
@@ -118,6 +186,37 @@ pub fn many_jobs() -> Build {
     }
     b.end(0.01, 0.1);
     b
+}
+
+/// A skewed Spark application whose query has a plan: a scan and an exchange, and generated code that reads it.
+pub fn query_plan() -> Trace {
+    let mut trace = builder::spark::skewed().trace;
+    trace.queries.push(Query { name: "SELECT".into(), submitted_ns: 0, id: Some(4), root: None });
+    trace.query_ends.push(QueryEnd { query: 0, ended_ns: ms(1500.0), outcome: Outcome::Ok, error: None });
+    trace.jobs[0].query = Some(0);
+    let mut add = |operator, name: &str, fragment, within, inputs: &[u32], metrics: &[(&str, Unit, u64)]| {
+        let metric = |&(name, unit, value): &(&str, Unit, u64)| Metric { name: name.into(), unit, value };
+        trace.query_operators.push(QueryOperator {
+            query: 0,
+            operator,
+            name: name.into(),
+            detail: Some(HOSTILE.into()),
+            inputs: inputs.into(),
+            within,
+            fragment,
+            stage: Some(fragment),
+            metrics: metrics.iter().map(metric).collect(),
+        });
+    };
+    let rows = ("number of output rows", Unit::Count, 5000);
+    add(0, "Scan parquet", 0, None, &[], &[rows, ("scan time", Unit::Ns, ms(60.0))]);
+    let written =
+        [("shuffle bytes written", Unit::Bytes, 17_000_000), ("shuffle records written", Unit::Count, 5000)];
+    add(1, "Exchange", 0, None, &[0], &written);
+    add(2, "WholeStageCodegen (1)", 1, None, &[], &[("duration", Unit::Ns, ms(1600.0))]);
+    add(3, "Sort", 1, Some(2), &[1], &[("sort time", Unit::Ns, ms(900.0)), ("spill size", Unit::Bytes, 0)]);
+    add(4, "Project", 1, Some(2), &[3], &[]);
+    trace
 }
 
 /// A Spark application with a skewed partition and a failed job.

@@ -26,6 +26,7 @@ use crate::drive::entry::{Entry, Slot, Ticket, take_apart};
 use crate::drive::worker;
 use crate::io::buffer::Pool;
 use crate::resource::Info;
+use crate::stacks::StackSampling;
 use crate::state::{Ending, JobInner};
 use crate::{Error, Multitask, ResourceHandle};
 
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub pool: Arc<Pool>,
     /// Notified when a job begins or the runtime closes.
     pub sampler: Condvar,
+    pub stacks: StackSampling,
 }
 
 /// The state under the lock.
@@ -117,7 +119,7 @@ impl State {
 }
 
 impl Shared {
-    pub fn new(memory_bytes: Option<u64>) -> Arc<Shared> {
+    pub fn new(memory_bytes: Option<u64>, stacks: StackSampling) -> Arc<Shared> {
         let state = State {
             scheduler: Scheduler::new(scheduler::Config { memory_bytes }),
             lanes: Vec::new(),
@@ -132,6 +134,7 @@ impl Shared {
             state: Mutex::new(state),
             pool: Pool::new(),
             sampler: Condvar::new(),
+            stacks,
         })
     }
 
@@ -361,7 +364,7 @@ impl Shared {
         state.scheduler.end_job(self.now(), id);
         let resources: Vec<_> = state.lanes.iter().map(|l| l.resource.clone()).collect();
         drop(state);
-        job.end(ending, &resources);
+        job.end(ending, &resources, &self.stacks);
         drop(job); // without the lock: the last reference may join the trace's writer thread
         self.lock()
     }

@@ -17,6 +17,7 @@ use crate::{Error, Monotask, Multitask};
 pub(crate) struct Ticket {
     pub id: MonotaskId,
     pub job: Arc<JobInner>,
+    pub stage: trace::StageIx,
     pub run: Run,
     pub queued: Instant,
     /// Trace record, filled in as far as known.
@@ -89,7 +90,7 @@ impl Entry {
             outcome: trace::Outcome::Ok,
         };
         let queued = slot.queued.unwrap_or_else(Instant::now);
-        Some(Ticket { id, job: Arc::clone(&self.job), run, queued, record })
+        Some(Ticket { id, job: Arc::clone(&self.job), stage: self.stage, run, queued, record })
     }
 
     /// Sets the queue time of monotasks whose dependencies have ended.

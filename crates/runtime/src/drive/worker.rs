@@ -14,6 +14,7 @@ use pellucid_trace::guard::{drop_guarded, guarded};
 use crate::drive::driver::{Shared, State};
 use crate::drive::entry::{Ticket, take_apart};
 use crate::platform::{self, DeviceBytes};
+use crate::stacks::SampledThread;
 use crate::state::{Ending, JobInner};
 use crate::{Done, Error, ResourceHandle};
 
@@ -36,14 +37,19 @@ pub(crate) fn spawn(shared: &Arc<Shared>, state: &mut State, lane: usize) -> io:
     Ok(())
 }
 
+/// Not inlined, since sampled stacks begin with it.
+#[inline(never)]
 fn serve(shared: &Arc<Shared>, resource: &ResourceHandle) {
+    let base = 0_u8;
+    let computes = resource.kind() == trace::kind::CPU;
+    let stacks = if computes { shared.stacks.thread(&raw const base) } else { None };
     let mut state = shared.lock();
     let wake = Arc::clone(&state.lanes[resource.index()].wake);
     state.lanes[resource.index()].idle -= 1;
     loop {
         if let Some(ticket) = state.lanes[resource.index()].ready.pop_front() {
             drop(state);
-            state = shared.drain(run(shared, resource, ticket), Some(resource.0.id));
+            state = shared.drain(run(shared, resource, stacks.as_ref(), ticket), Some(resource.0.id));
         } else if state.closing {
             return;
         } else {
@@ -79,8 +85,13 @@ fn measure<T>(on_disk: bool, f: impl FnOnce() -> T) -> (T, Measured) {
     (result, Measured { started, ended, cpu_ns, device })
 }
 
-fn run<'a>(shared: &'a Arc<Shared>, resource: &ResourceHandle, ticket: Ticket) -> MutexGuard<'a, State> {
-    let Ticket { id, job, run, queued, mut record } = ticket;
+fn run<'a>(
+    shared: &'a Arc<Shared>,
+    resource: &ResourceHandle,
+    stacks: Option<&SampledThread>,
+    ticket: Ticket,
+) -> MutexGuard<'a, State> {
+    let Ticket { id, job, stage, run, queued, mut record } = ticket;
     if job.is_stopped() {
         drop_guarded(run);
         let mut state = shared.lock();
@@ -89,7 +100,9 @@ fn run<'a>(shared: &'a Arc<Shared>, resource: &ResourceHandle, ticket: Ticket) -
     }
     let context = job.context();
     let on_disk = resource.kind() == trace::kind::DISK;
+    stacks.into_iter().for_each(SampledThread::begin);
     let (result, measured) = measure(on_disk, || guarded(|| run(&context)));
+    stacks.into_iter().for_each(|thread| thread.end(stage, &job.stacks));
     let stopped = job.is_stopped();
     fill(&mut record, &job.recorder, queued, &measured, &result, stopped);
     job.recorder.monotask(record);

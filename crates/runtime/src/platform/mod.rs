@@ -23,7 +23,8 @@ pub(crate) use linux::*;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use other::*;
 pub(crate) use pages::Pages;
-pub(crate) use posix::{machine_name, page_bytes, process_cpu_ns, thread_cpu_ns};
+pub use posix::thread_cpu_ns;
+pub(crate) use posix::{machine_name, page_bytes, process_cpu_ns};
 
 /// The physical device of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]

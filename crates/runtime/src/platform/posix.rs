@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 
 use super::ResidentPages;
 
-/// Returns the core time of the calling thread.
-pub(crate) fn thread_cpu_ns() -> Option<u64> {
+/// Returns the core time of the calling thread in nanoseconds.
+pub fn thread_cpu_ns() -> Option<u64> {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 

@@ -33,7 +33,8 @@ pub struct StageInfo {
     pub submitted_ms: Option<u64>,
     pub completed_ms: Option<u64>,
     pub failure: Option<String>,
-    pub accumulators: Vec<u64>,
+    /// Accumulators that its tasks updated, with their values after it.
+    pub accumulators: Vec<(u64, Option<u64>)>,
 }
 
 /// The end of a job, stage or SQL execution.
@@ -146,9 +147,12 @@ pub fn stage(scanner: &mut Scanner<'_>) -> Result<StageInfo, Malformed> {
             b"Completion Time" => stage.completed_ms = time(value)?,
             b"Failure Reason" => stage.failure = value.string()?,
             b"Accumulables" => value.array_or_skip(|item| {
+                let (mut accumulator, mut total) = (None, None);
                 fields!(item.object_or_skip, value {
-                    b"ID" => stage.accumulators.extend(value.number()?),
+                    b"ID" => accumulator = value.number()?,
+                    b"Value" => total = value.number()?,
                 });
+                stage.accumulators.extend(accumulator.map(|accumulator| (accumulator, total)));
                 Ok(())
             })?,
         }),

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use crate::json::{Malformed, Scanner, fields};
 use application::{ApplicationStart, ExecutorEvent, Settings};
-use execution::Execution;
+use execution::{DriverMetrics, Execution};
 use job::{EndEvent, JobStart, StageInfo};
 use task::TaskEnd;
 
@@ -55,8 +55,9 @@ pub enum Content<'a> {
     JobEnd(EndEvent),
     StageSubmitted(StageInfo),
     StageCompleted(StageInfo),
-    ExecutionStart(Execution),
-    PlanChange(Execution),
+    ExecutionStart(Execution<'a>),
+    PlanChange(Execution<'a>),
+    DriverMetrics(DriverMetrics),
     ExecutionEnd(EndEvent),
     TaskStart,
     TaskEnd(TaskEnd<'a>),
@@ -114,6 +115,7 @@ fn content<'a>(name: &[u8], scanner: &mut Scanner<'a>) -> Result<Content<'a>, Ma
         b"SparkListenerStageCompleted" => Content::StageCompleted(job::stage(scanner)?),
         b"SparkListenerSQLExecutionStart" => Content::ExecutionStart(execution::execution(scanner)?),
         b"SparkListenerSQLAdaptiveExecutionUpdate" => Content::PlanChange(execution::execution(scanner)?),
+        b"SparkListenerDriverAccumUpdates" => Content::DriverMetrics(execution::driver_metrics(scanner)?),
         b"SparkListenerSQLExecutionEnd" => Content::ExecutionEnd(execution::execution_end(scanner)?),
         _ => {
             scanner.skip()?;

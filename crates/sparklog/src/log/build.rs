@@ -61,6 +61,7 @@ pub fn trace(mut log: Log) -> Trace {
     let queries = add_queries(&mut trace, &mut log, &clock);
     add_jobs(&mut trace, &mut log, &clock, &queries);
     add_stages(&mut trace, &mut log, &clock);
+    add_query_operators(&mut trace, &mut log, &queries);
     trace.concurrency_changes = std::mem::take(&mut log.concurrencies).since(clock.origin_ms);
     let complete = log.ended_ms.is_some();
     if !complete {
@@ -273,6 +274,15 @@ fn add_stages(trace: &mut Trace, log: &mut Log, clock: &Clock) {
             trace.stage_ends.push(StageEnd { stage: ix, ended_ns, outcome: outcome(&end), error: end.error });
         }
     }
+}
+
+/// Adds the operators of each query whose plan is kept. A stage's index is that of the log.
+fn add_query_operators(trace: &mut Trace, log: &mut Log, queries: &HashMap<u64, QueryIx>) {
+    let kept = std::mem::take(&mut log.query_operators);
+    log.warnings.dropped_plans = kept.dropped;
+    let mut operators = kept.into_records(queries);
+    operators.sort_by_key(|operator| operator.query);
+    trace.query_operators = operators;
 }
 
 fn application(log: &mut Log, clock: &Clock) -> Application {

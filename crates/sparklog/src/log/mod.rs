@@ -13,6 +13,7 @@ mod concurrency;
 mod kept;
 mod measured;
 mod plans;
+mod query_operators;
 mod redact;
 mod warnings;
 
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use pellucid_trace::PipelinedTasks;
 
 use crate::event::application::{ApplicationStart, ExecutorEvent, Settings};
-use crate::event::execution::Execution;
+use crate::event::execution::{DriverMetrics, Execution};
 use crate::event::job::{EndEvent, JobStart, StageInfo};
 use crate::event::task::TaskEnd;
 use crate::event::time::ns;
@@ -32,6 +33,7 @@ use concurrency::ConcurrencyHistory;
 use kept::Kept;
 use measured::measured;
 use plans::Plans;
+use query_operators::QueryOperators;
 use warnings::Warnings;
 
 /// Maximum number of event names that are counted separately.
@@ -69,6 +71,7 @@ pub struct Log {
     executions: Vec<SqlExecution>,
     execution_by_id: HashMap<u64, usize>,
     plans: Plans,
+    query_operators: QueryOperators,
     tasks: PipelinedTasks,
     concurrencies: ConcurrencyHistory,
     /// End of the last task, used for tasks without times.
@@ -142,7 +145,7 @@ impl Log {
 
     /// Returns the estimated memory of the contents.
     pub fn memory_bytes(&self) -> u64 {
-        (self.kept.bytes() + self.plans.memory_bytes()) as u64
+        (self.kept.bytes() + self.plans.memory_bytes() + self.query_operators.memory_bytes()) as u64
     }
 
     /// Adds an event.
@@ -175,6 +178,7 @@ impl Log {
             Content::StageCompleted(stage) => self.stage(stage, true),
             Content::ExecutionStart(execution) => self.execution(execution, true),
             Content::PlanChange(execution) => self.execution(execution, false),
+            Content::DriverMetrics(metrics) => self.driver_metrics(metrics),
             Content::ExecutionEnd(end) => self.execution_end(end),
             Content::Other => {}
         }
@@ -315,7 +319,8 @@ impl Log {
         let execution =
             execution.and_then(|id| self.execution_by_id.get(&id)).map(|ix| &self.executions[*ix]);
         let distrust = execution.is_some_and(|execution| execution.local_parquet) && self.reads_vectored();
-        let operators = self.plans.operators_of(info.accumulators.iter().copied());
+        let operators =
+            self.plans.operators_of(info.accumulators.iter().map(|(accumulator, _)| *accumulator));
         let (action, place) = text::action_and_place(&info.name);
         let place =
             place.filter(|place| !text::is_internal(place)).or_else(|| text::user_frame(&info.details));
@@ -324,6 +329,10 @@ impl Log {
             place.filter(|place| !text::is_internal(place))
         };
         let call_site = place.or_else(of_query).map(str::to_owned);
+        for &(accumulator, total) in &info.accumulators {
+            let Some((execution, total)) = self.plans.execution_of(accumulator).zip(total) else { continue };
+            self.query_operators.counted(execution, accumulator, total, Some(ix as u32));
+        }
         self.kept.item(info.name.len() + size_of_val(&info.parents[..]));
         let stage = &mut self.stages[ix];
         stage.distrust_input |= distrust;
@@ -350,7 +359,7 @@ impl Log {
         set.map_or(by_default, |set| set == "true")
     }
 
-    fn execution(&mut self, execution: Execution, starts: bool) {
+    fn execution(&mut self, execution: Execution<'_>, starts: bool) {
         let Some(id) = execution.id else {
             self.warnings.no_id += 1;
             return;
@@ -358,7 +367,8 @@ impl Log {
         let plan = execution.plan;
         let local_parquet = plan.local_parquet;
         self.warnings.deep_plans += u64::from(plan.too_deep);
-        self.plans.add(id, plan);
+        self.plans.add(id, &plan.root);
+        self.query_operators.plan(id, plan.text, execution.at_ms);
         if starts {
             self.add_settings(execution.sql_settings);
             self.execution_by_id.insert(id, self.executions.len());
@@ -378,10 +388,21 @@ impl Log {
     fn execution_end(&mut self, end: EndEvent) {
         let Some(id) = end.id else { return };
         self.plans.ended(id);
+        self.query_operators.ended(id, end.at_ms);
         if let Some(ix) = self.execution_by_id.get(&id) {
             let error = end.error.map(|error| text::first_line_clipped(&error));
             self.executions[*ix].end = Some(EndEvent { error, ..end });
         }
+    }
+
+    fn driver_metrics(&mut self, metrics: DriverMetrics) {
+        let Some(id) = metrics.id else {
+            self.warnings.no_id += 1;
+            return;
+        };
+        metrics.values.into_iter().for_each(|(accumulator, value)| {
+            self.query_operators.counted(id, accumulator, value, None);
+        });
     }
 
     fn task_end(&mut self, mut ended: TaskEnd<'_>) {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use crate::event::plan::{Operator, Plan};
+use crate::event::plan::{Node, is_wrapper};
 
 /// Maximum number of accumulators kept for ended executions, since a stage may complete after its execution.
 /// Beyond it, the oldest executions are removed.
@@ -33,15 +33,30 @@ pub struct Plans {
 
 impl Plans {
     /// Adds the operators of an execution's plan.
-    pub fn add(&mut self, execution: u64, plan: Plan) {
-        let number = |operator: Operator| (operator.place, self.number_of(operator.name));
-        let operators: Vec<(u32, u32)> = plan.operators.into_iter().map(number).collect();
-        for (accumulator, ix) in plan.accumulators {
-            let (place, name) = operators[ix as usize];
-            if self.operators.insert(accumulator, (execution, place, name)).is_none() {
-                self.accumulators.entry(execution).or_default().push(accumulator);
+    pub fn add(&mut self, execution: u64, root: &Node<'_>) {
+        self.node(execution, root, &mut 0);
+    }
+
+    /// Adds a node, after its children: if several have the same accumulator, the outermost applies. Positions run from
+    /// the root down.
+    fn node(&mut self, execution: u64, node: &Node<'_>, next_place: &mut u32) {
+        let place = *next_place;
+        *next_place += 1;
+        node.children.iter().for_each(|child| self.node(execution, child, next_place));
+        if node.metrics.is_empty() {
+            return;
+        }
+        let name = self.number_of(&node.name);
+        for metric in &node.metrics {
+            if self.operators.insert(metric.accumulator, (execution, place, name)).is_none() {
+                self.accumulators.entry(execution).or_default().push(metric.accumulator);
             }
         }
+    }
+
+    /// Returns the execution whose plan has this accumulator.
+    pub fn execution_of(&self, accumulator: u64) -> Option<u64> {
+        self.operators.get(&accumulator).map(|operator| operator.0)
     }
 
     /// Returns the estimated memory of the operators: several map entries for each accumulator.
@@ -73,7 +88,8 @@ impl Plans {
         let mut found: Vec<_> = accumulators.filter_map(|a| self.operators.get(&a)).copied().collect();
         found.sort_unstable();
         found.dedup();
-        let mut names: Vec<&str> = found.iter().map(|o| self.names[o.2 as usize].as_str()).collect();
+        let names = found.iter().map(|o| self.names[o.2 as usize].as_str());
+        let mut names: Vec<&str> = names.filter(|name| !is_wrapper(name)).collect();
         names.dedup();
         let more = names.len() > MAX_NAMED;
         names.truncate(MAX_NAMED);
@@ -83,14 +99,14 @@ impl Plans {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    fn number_of(&mut self, name: String) -> u32 {
-        if let Some(number) = self.numbers.get(&name) {
+    fn number_of(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
             return *number;
         }
         let number = self.names.len() as u32;
         self.name_bytes += 2 * name.len() + 100;
-        self.names.push(name.clone());
-        self.numbers.insert(name, number);
+        self.names.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
         number
     }
 }
@@ -98,6 +114,7 @@ impl Plans {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::plan::Plan;
     use crate::json::Raw;
 
     const PLAN: &[u8] = br#"{"nodeName":"AdaptiveSparkPlan","simpleString":"","children":[
@@ -115,7 +132,7 @@ mod tests {
         let mut plans = Plans::default();
         let plan = Plan::read(Raw(PLAN)).expect("a plan");
         assert!(plan.local_parquet && !plan.too_deep);
-        plans.add(7, plan);
+        plans.add(7, &plan.root);
         let of = |ids: &[u64]| plans.operators_of(ids.iter().copied());
         assert_eq!(of(&[1, 2, 3, 4, 5]).as_deref(), Some("Sort, HashAggregate, Scan parquet db.t"));
         assert_eq!(of(&[4, 99]), None);
@@ -130,7 +147,7 @@ mod tests {
                 r#"{{"nodeName":"Sort","metrics":[{{"accumulatorId":{id}}},{{"accumulatorId":{}}}]}}"#,
                 id + 1
             );
-            plans.add(execution, Plan::read(Raw(plan.as_bytes())).expect("a plan"));
+            plans.add(execution, &Plan::read(Raw(plan.as_bytes())).expect("a plan").root);
             plans.ended(execution);
         }
         assert!(plans.operators.len() <= MAX_ENDED);

@@ -19,6 +19,8 @@ pub struct Warnings {
     pub unknown_jobs: u64,
     /// Plans beyond the maximum depth.
     pub deep_plans: u64,
+    /// Plans that take too much memory.
+    pub dropped_plans: u64,
     /// Tasks whose input bytes are ignored.
     pub distrusted_inputs: u64,
     gc_over_run: u64,
@@ -74,6 +76,7 @@ impl Warnings {
         count("skipped ", self.no_id, "event", ": no id of a stage or SQL execution");
         count("", self.unknown_jobs, "job", " ended without a recorded start");
         count("", self.deep_plans, "SQL plan", " deeper than 300 operators: read to that depth");
+        count("", self.dropped_plans, "SQL plan", " of short executions not kept: the plans exceed 16 MiB");
         count(
             "",
             self.distrusted_inputs,

@@ -142,10 +142,12 @@ impl Folder {
         let here = store.list_with_delimiter(Some(&self.place)).await?;
         for folder in here.common_prefixes {
             let Some(name) = folder.filename().filter(|name| is_probe_folder(name)) else { continue };
-            let owner = match store.get(&folder.clone().join(OWNER)).await {
+            let text = match store.get(&folder.clone().join(OWNER)).await {
+                Err(Error::NotFound { .. }) if self.kind == FolderKind::Local => unpublished_owner(&folder),
                 Err(Error::NotFound { .. }) => None,
-                answer => serde_json::from_slice::<Owner>(&answer?.bytes().await?).ok(),
+                answer => Some(answer?.bytes().await?.to_vec()),
             };
+            let owner = text.and_then(|text| serde_json::from_slice::<Owner>(&text).ok());
             match owner {
                 Some(owner) if owner.is_abandoned() => {
                     self.remove_named(store, uploads, name, owner.made_folders).await?;
@@ -236,6 +238,11 @@ pub(super) fn is_probe_folder(name: &str) -> bool {
 fn is_probe_object(name: &str) -> bool {
     let name = name.trim_start_matches('.');
     OBJECT_NAMES.contains(&name.split(['-', '.', '#']).next().unwrap_or_default())
+}
+
+/// Returns the owner object of a probe that was killed between writing and renaming it.
+fn unpublished_owner(folder: &Path) -> Option<Vec<u8>> {
+    std::fs::read(format!("/{folder}/{OWNER}#1")).ok()
 }
 
 /// Removes the partially written files of a killed probe, which listings omit.

@@ -88,7 +88,11 @@ impl Attempts {
 
     async fn pause(&self, attempt: u32, error: Error) -> Result<()> {
         if attempt >= self.limits.attempts {
-            return Err(failed(format!("{error} (after {attempt} attempts)")));
+            let cause = match &error {
+                Error::Generic { source, .. } => source.to_string(),
+                other => other.to_string(),
+            };
+            return Err(failed(format!("{cause} (after {attempt} attempts)")));
         }
         let asked = retry_after_ns(&error).unwrap_or(0);
         if asked > self.limits.max_pause_ns {

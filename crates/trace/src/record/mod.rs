@@ -11,18 +11,24 @@
 mod application;
 mod index;
 pub mod kind;
+mod operator;
 mod outcome;
 mod pipelined;
+mod query_operator;
 pub mod reason;
 mod sampled;
+mod stack;
 
 use serde::{Deserialize, Serialize};
 
 pub use application::{Application, Query, QueryEnd};
 pub use index::{JobIx, MachineIx, MultitaskIx, QueryIx, ResourceIx, StageIx};
+pub use operator::{Column, Expression, Operator, Part};
 pub use outcome::Outcome;
 pub use pipelined::{Blocked, Failure, Locality, PipelinedTask};
+pub use query_operator::{Metric, QueryOperator, Unit};
 pub use sampled::{Exchange, SampledTask};
+pub use stack::Stack;
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +50,12 @@ pub enum Record {
     Multitask(Multitask),
     /// One unit of work on exactly one resource (engine, plugin).
     Monotask(Monotask),
+    /// The work of an operator over all compute monotasks of a stage (engine).
+    Operator(Operator),
+    /// An operator of a query's plan with its engine's own metrics (Spark event logs).
+    QueryOperator(QueryOperator),
+    /// A call stack that was sampled in compute monotasks of a stage (engine).
+    Stack(Stack),
     /// One task that used several resources concurrently (Spark event logs).
     PipelinedTask(Box<PipelinedTask>),
     /// One task that represents several similar tasks (iterate).
@@ -70,7 +82,7 @@ pub enum Record {
 
 impl Record {
     /// The `t` of every record type in this version.
-    pub const TYPES: [&'static str; 19] = [
+    pub const TYPES: [&'static str; 22] = [
         "header",
         "machine",
         "resource",
@@ -79,6 +91,9 @@ impl Record {
         "stage",
         "multitask",
         "monotask",
+        "operator",
+        "query_operator",
+        "stack",
         "pipelined_task",
         "sampled_task",
         "exchange",

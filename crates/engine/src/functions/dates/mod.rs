@@ -1,13 +1,12 @@
 //! Functions of dates and timestamps.
 
-pub(crate) mod calendar;
 pub(crate) mod parts;
 
 use std::borrow::Cow;
 
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
 
-use crate::functions::dates::calendar::{DAY, Moment};
+use crate::calendar::{self, DAY, Moment};
 use crate::functions::dates::parts::Part;
 use crate::functions::rows::Kind::{self, Double, Integer, Interval, Moment as At, Text, Texts};
 use crate::functions::rows::format::{from_postgres, pad};
@@ -79,16 +78,11 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         let part = part(v[0].text())?;
         interval(part, v[1].double()).map(Value::Interval).ok_or_else(|| unknown(v[0].text()))
     }),
-    Function::new(&["pellucid_scale"], &[Interval, Double], Interval, |_, v| {
-        let Value::Interval(interval) = &v[0] else { return Ok(Value::Null) };
-        Ok(Value::Interval(scaled(*interval, v[1].double())))
-    }),
     Function::new(&["make_timestamp"], &FIELDS, At, |_, v| {
         let field = |index: usize| v[index].integer();
         let (year, month, day) = (field(0), field(1), field(2));
-        let valid = (1..=12).contains(&month) && day >= 1 && day <= calendar::days_of_month(year, month);
         let seconds = v[5].double();
-        if !valid
+        if !calendar::exists(year, month, day)
             || !(0..24).contains(&field(3))
             || !(0..60).contains(&field(4))
             || !(0.0..60.0).contains(&seconds)
@@ -131,14 +125,6 @@ fn interval(part: Part, number: f64) -> Option<IntervalMonthDayNano> {
         Part::Microsecond => IntervalMonthDayNano::new(0, 0, (number * 1e3).round() as i64),
         _ => return None,
     })
-}
-
-/// Multiplies an interval. A part of a month becomes days of 30, and a part of a day becomes hours.
-fn scaled(interval: IntervalMonthDayNano, by: f64) -> IntervalMonthDayNano {
-    let months = f64::from(interval.months) * by;
-    let days = f64::from(interval.days) * by + (months - months.trunc()) * 30.0;
-    let nanoseconds = interval.nanoseconds as f64 * by + (days - days.trunc()) * DAY as f64 * 1000.0;
-    IntervalMonthDayNano::new(months as i32, days as i32, nanoseconds.round() as i64)
 }
 
 /// Returns the years, months, days and time from `from` to `to`, like PostgreSQL's `age(to, from)`.
@@ -277,8 +263,7 @@ fn parsed(text: &str, format: &str) -> Result<i64, String> {
     if afternoon == Some(true) {
         hour = hour % 12 + 12;
     }
-    let valid =
-        (1..=12).contains(&at.month) && at.day >= 1 && at.day <= calendar::days_of_month(at.year, at.month);
+    let valid = calendar::exists(at.year, at.month, at.day);
     if !rest.trim().is_empty() || !valid || hour > 23 || minute > 59 || second > 59 {
         return Err(failed());
     }

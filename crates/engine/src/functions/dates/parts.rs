@@ -1,6 +1,6 @@
 //! Parts of dates and timestamps, by their names in DuckDB and PostgreSQL.
 
-use crate::functions::dates::calendar::{self, DAY, Moment};
+use crate::calendar::{self, DAY, Moment};
 
 /// A part of a date or timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

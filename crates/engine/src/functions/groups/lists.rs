@@ -141,7 +141,12 @@ impl ScalarUDFImpl for ListAggregate {
         let kinds: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         let name = args.scalar_arguments.get(1).copied().flatten();
         let call = self.call(name, &kinds[0], &kinds[2..])?;
-        Ok(Arc::new(Field::new(self.name(), call.result.data_type().clone(), true)))
+        let kind = match call.aggregate.name() {
+            // DataFusion's gives the type that only JSON has here.
+            "string_agg" => DataType::Utf8,
+            _ => call.result.data_type().clone(),
+        };
+        Ok(Arc::new(Field::new(self.name(), kind, true)))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -193,7 +198,11 @@ impl ScalarUDFImpl for ListAggregate {
                 expr_fields: &call.fields,
             })?;
             accumulator.update_batch(&columns)?;
-            results.push(accumulator.evaluate()?);
+            let value = accumulator.evaluate()?;
+            results.push(match value.data_type() == *args.return_type() {
+                true => value,
+                false => value.cast_to(args.return_type())?,
+            });
         }
         if results.is_empty() {
             return Ok(ColumnarValue::Array(new_null_array(args.return_type(), 0)));

@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 use regex::Regex;
 
 use crate::functions::rows::columns::{Builder, Column};
-use crate::functions::typed::types;
+use crate::types;
 
 /// The type of a parameter or of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +229,7 @@ impl ScalarUDFImpl for Rows {
                         "cannot call {}: argument {} is {}; it must be {}",
                         shown(self.name()),
                         index + 1,
-                        types::name(given),
+                        types::names::name(given),
                         described(kind)
                     )
                 })
@@ -312,7 +312,7 @@ fn coerced(kind: Kind, given: &DataType) -> Option<DataType> {
         DataType::Dictionary(_, values) => values.as_ref(),
         other => other,
     };
-    let text = matches!(given, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    let text = given.is_string();
     let fits = match kind {
         Kind::Any => return Some(if given.is_null() { DataType::Utf8 } else { given.clone() }),
         Kind::Text => text,

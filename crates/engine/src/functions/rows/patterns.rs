@@ -7,13 +7,13 @@ use crate::functions::rows::{Function, Memory, Value};
 
 pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new(&["regexp_extract"], &[Text, Text, Integer, Text], Text, |memory, v| {
-        let pattern = compiled(memory, v[1].text(), v.get(3), false)?;
+        let pattern = with_options(memory, v[1].text(), v.get(3), false)?;
         let found = pattern.captures(v[0].text()).and_then(|found| found.get(group(v)));
         Ok(found.map_or(String::new(), |found| found.as_str().to_string()).into())
     })
     .optional(2),
     Function::new(&["regexp_extract_all"], &[Text, Text, Integer, Text], Texts, |memory, v| {
-        let pattern = compiled(memory, v[1].text(), v.get(3), false)?;
+        let pattern = with_options(memory, v[1].text(), v.get(3), false)?;
         let all = pattern.captures_iter(v[0].text());
         let group = group(v);
         let text = |found: regex::Captures<'_>| {
@@ -23,15 +23,15 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     })
     .optional(2),
     Function::new(&["regexp_matches", "regexp_like"], &[Text, Text, Text], Boolean, |memory, v| {
-        Ok(Value::Boolean(compiled(memory, v[1].text(), v.get(2), false)?.is_match(v[0].text())))
+        Ok(Value::Boolean(with_options(memory, v[1].text(), v.get(2), false)?.is_match(v[0].text())))
     })
     .optional(1),
     Function::new(&["regexp_full_match"], &[Text, Text, Text], Boolean, |memory, v| {
-        Ok(Value::Boolean(compiled(memory, v[1].text(), v.get(2), true)?.is_match(v[0].text())))
+        Ok(Value::Boolean(with_options(memory, v[1].text(), v.get(2), true)?.is_match(v[0].text())))
     })
     .optional(1),
     Function::new(&["regexp_replace"], &[Text, Text, Text, Text], Text, |memory, v| {
-        let pattern = compiled(memory, v[1].text(), v.get(3), false)?;
+        let pattern = with_options(memory, v[1].text(), v.get(3), false)?;
         let with = replacement(v[2].text());
         let limit = usize::from(!v.get(3).is_some_and(|options| options.text().contains('g')));
         Ok(pattern.replacen(v[0].text(), limit, with.as_str()).into_owned().into())
@@ -42,7 +42,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         &[Text, Text, Text],
         Texts,
         |memory, v| {
-            let pattern = compiled(memory, v[1].text(), v.get(2), false)?;
+            let pattern = with_options(memory, v[1].text(), v.get(2), false)?;
             Ok(Value::Texts(pattern.split(v[0].text()).map(|part| Some(part.to_string())).collect()))
         },
     )
@@ -58,8 +58,24 @@ fn group(values: &[Value<'_>]) -> usize {
     usize::try_from(values.get(2).map_or(0, Value::integer)).unwrap_or(usize::MAX)
 }
 
+/// Compiles a pattern with DuckDB's options.
+///
+/// # Errors
+/// Returns the cause if the pattern or an option is wrong.
+pub(crate) fn compiled(memory: &mut Memory, pattern: &str, options: &str) -> Result<Regex, String> {
+    with_options(memory, pattern, Some(&Value::Text(options.into())), false)
+}
+
+/// Returns the number of groups of a pattern.
+///
+/// # Errors
+/// Returns the cause if it is wrong.
+pub(crate) fn groups(pattern: &str) -> Result<usize, String> {
+    Ok(compiled(&mut Memory::default(), pattern, "")?.captures_len() - 1)
+}
+
 /// Compiles a pattern with DuckDB's options: `c`, `i`, `l`, `m`, `n`, `p`, `s` and `g`.
-fn compiled(
+fn with_options(
     memory: &mut Memory,
     given: &str,
     options: Option<&Value<'_>>,
@@ -194,9 +210,9 @@ mod tests {
     #[test]
     fn options_become_flags() {
         let mut memory = Memory::default();
-        let pattern = compiled(&mut memory, "b.", Some(&Value::Text("is".into())), true).unwrap();
+        let pattern = with_options(&mut memory, "b.", Some(&Value::Text("is".into())), true).unwrap();
         assert!(pattern.is_match("B\n") && !pattern.is_match("aB\n"));
-        let error = compiled(&mut memory, "(", None, false).unwrap_err();
+        let error = with_options(&mut memory, "(", None, false).unwrap_err();
         assert!(error.contains("`(` is not a regular expression"), "{error}");
     }
 }

@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use icu_normalizer::ComposingNormalizerBorrowed;
+use sha1::{Digest, Sha1};
+
 use crate::functions::rows::Kind::{Any, Blob, Boolean, Double, Integer, Text, Texts};
 use crate::functions::rows::format::pad;
 use crate::functions::rows::{Function, Value};
@@ -206,6 +209,41 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new(&["pellucid_ln"], &[Double], Double, |_, v| positive(&v[0], f64::ln)),
     Function::new(&["pellucid_log2"], &[Double], Double, |_, v| positive(&v[0], f64::log2)),
     Function::new(&["pellucid_log10"], &[Double], Double, |_, v| positive(&v[0], f64::log10)),
+    Function::new(&["gamma"], &[Double], Double, |_, v| match v[0].double() {
+        0.0 => Err("the argument must not be zero".to_string()),
+        x => Ok(Value::Double(libm::tgamma(x))),
+    }),
+    Function::new(&["lgamma"], &[Double], Double, |_, v| match v[0].double() {
+        0.0 => Err("the argument must not be zero".to_string()),
+        x => Ok(Value::Double(libm::lgamma(x))),
+    }),
+    Function::new(&["nextafter"], &[Double, Double], Double, |_, v| {
+        let (x, to) = (v[0].double(), v[1].double());
+        Ok(Value::Double(match x.partial_cmp(&to) {
+            Some(std::cmp::Ordering::Less) => x.next_up(),
+            Some(std::cmp::Ordering::Greater) => x.next_down(),
+            _ => to,
+        }))
+    }),
+    Function::new(&["signbit"], &[Double], Boolean, |_, v| {
+        Ok(Value::Boolean(v[0].double().is_sign_negative()))
+    }),
+    Function::new(&["error"], &[Text], Text, |_, v| Err(v[0].text().to_string())),
+    Function::new(&["sha1"], &[Blob], Text, |_, v| {
+        let Value::Blob(bytes) = &v[0] else { return Ok(Value::Null) };
+        Ok(Sha1::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+    }),
+    Function::new(&["unbin", "from_binary"], &[Text], Blob, |_, v| {
+        let digits = v[0].text();
+        let wrong = || format!("`{digits}` has characters other than 0 and 1");
+        let bits = digits.chars().map(|c| c.to_digit(2).ok_or_else(wrong)).collect::<Result<Vec<_>, _>>()?;
+        let bytes =
+            bits.rchunks(8).rev().map(|bits| bits.iter().fold(0, |byte, bit| (byte << 1) | *bit as u8));
+        Ok(Value::Blob(Cow::Owned(bytes.collect())))
+    }),
+    Function::new(&["nfc_normalize"], &[Text], Text, |_, v| {
+        Ok(ComposingNormalizerBorrowed::new_nfc().normalize(v[0].text()).into_owned().into())
+    }),
     Function::new(&["bit_count"], &[Integer], Integer, |_, v| {
         Ok(Value::Integer(v[0].integer().count_ones().into()))
     }),

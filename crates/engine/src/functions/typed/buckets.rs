@@ -7,7 +7,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type, IntervalMonthDayNanoType, TimeUnit};
 use datafusion::common::{Result, exec_err};
 
-use crate::functions::dates::calendar::{DAY, Moment, days};
+use crate::calendar::{DAY, Moment, days};
 
 /// Returns the start of the bucket of each moment.
 pub(crate) fn buckets(arrays: &[ArrayRef], result: &DataType) -> Result<ArrayRef> {

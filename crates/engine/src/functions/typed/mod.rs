@@ -1,16 +1,22 @@
 //! Functions whose meaning depends on the types of their arguments.
 
 mod buckets;
-pub(crate) mod types;
+pub(crate) mod kinds;
+pub(crate) mod lists;
+pub(crate) mod maps;
+pub(crate) mod others;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int64Array, StringArray, StructArray, TimestampMicrosecondArray,
-    make_array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Int64Array, StructArray, TimestampMicrosecondArray, make_array,
+    new_null_array,
 };
 use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::kernels::arity::binary;
+use datafusion::arrow::compute::kernels::numeric::div;
 use datafusion::arrow::datatypes::{
     DataType, Field, FieldRef, Fields, Float64Type, Int64Type, IntervalUnit, TimeUnit,
     TimestampMicrosecondType,
@@ -20,18 +26,20 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::types::names::name;
+
 const MICROS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
 /// A function over arrays: the types to which arguments are cast, the type of the result, and the result.
-struct Typed {
-    name: &'static str,
-    aliases: &'static [&'static str],
-    coerced: fn(&[DataType]) -> Result<Vec<DataType>>,
-    result: fn(&[DataType], &[Option<&ScalarValue>]) -> Result<DataType>,
-    invoke: fn(&[ArrayRef], &DataType) -> Result<ArrayRef>,
+pub(crate) struct Typed {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    pub coerced: fn(&[DataType]) -> Result<Vec<DataType>>,
+    pub result: fn(&[DataType], &[Option<&ScalarValue>]) -> Result<DataType>,
+    pub invoke: fn(&[ArrayRef], &DataType) -> Result<ArrayRef>,
 }
 
-const ALL: &[Typed] = &[
+pub(crate) const FUNCTIONS: &[Typed] = &[
     Typed {
         name: "pellucid_epoch_ms",
         aliases: &[],
@@ -82,21 +90,43 @@ const ALL: &[Typed] = &[
     Typed {
         name: "pellucid_quotient",
         aliases: &[],
-        coerced: |types| match types {
-            [a, b] if (a.is_integer() || a.is_null()) && (b.is_integer() || b.is_null()) => {
-                Ok(vec![DataType::Int64; 2])
+        coerced: |types| {
+            let kind = |kind: &DataType| match kind {
+                whole if whole.is_integer() || whole.is_null() => Some(DataType::Int64),
+                number if number.is_numeric() => Some(DataType::Float64),
+                _ => None,
+            };
+            let kinds: Option<Vec<DataType>> = types.iter().map(kind).collect();
+            match kinds {
+                Some(kinds) if kinds.len() > 1 => Ok(kinds),
+                _ => plan_err!("cannot compute //: both sides must be numbers"),
             }
-            [a, b] if a.is_numeric() && b.is_numeric() => Ok(vec![DataType::Float64; 2]),
-            _ => plan_err!("cannot compute //: both sides must be numbers"),
         },
-        result: |types, _| Ok(types[0].clone()),
-        invoke: |arrays, result| {
-            if result.is_integer() {
-                let pairs =
-                    arrays[0].as_primitive::<Int64Type>().iter().zip(arrays[1].as_primitive::<Int64Type>());
-                return Ok(Arc::new(pairs.map(|(a, b)| a?.checked_div(b?)).collect::<Int64Array>()));
+        result: |types, _| {
+            let whole = types.iter().all(DataType::is_integer);
+            Ok(if whole { DataType::Int64 } else { DataType::Float64 })
+        },
+        invoke: |arrays, _| {
+            arrays[1..].iter().try_fold(Arc::clone(&arrays[0]), |value, operand| quotient(&value, operand))
+        },
+    },
+    Typed {
+        name: "pellucid_power",
+        aliases: &[],
+        coerced: |types| {
+            let is_number = |kind: &DataType| kind.is_numeric() || kind.is_null() || kind.is_string();
+            match types.iter().all(is_number) && types.len() > 1 {
+                true => Ok(vec![DataType::Float64; types.len()]),
+                false => plan_err!("cannot compute **: both sides must be numbers"),
             }
-            Ok(datafusion::arrow::compute::kernels::numeric::div(&arrays[0], &arrays[1])?)
+        },
+        result: |_, _| Ok(DataType::Float64),
+        invoke: |arrays, _| {
+            let power = |value: ArrayRef, exponent: &ArrayRef| -> Result<ArrayRef> {
+                let numbers = (value.as_primitive::<Float64Type>(), exponent.as_primitive::<Float64Type>());
+                Ok(Arc::new(binary::<_, _, _, Float64Type>(numbers.0, numbers.1, f64::powf)?))
+            };
+            arrays[1..].iter().try_fold(Arc::clone(&arrays[0]), power)
         },
     },
     Typed {
@@ -112,7 +142,7 @@ const ALL: &[Typed] = &[
             }
             [other] => plan_err!(
                 "cannot call length: its argument is {}; it must be text, a list or a map",
-                types::name(other)
+                name(other)
             ),
             _ => plan_err!("cannot call length: it takes one argument; write length(x)"),
         },
@@ -140,20 +170,6 @@ const ALL: &[Typed] = &[
             };
             Ok(Arc::new(lengths))
         },
-    },
-    Typed {
-        name: "typeof",
-        aliases: &[],
-        coerced: one,
-        result: |_, _| Ok(DataType::Utf8),
-        invoke: |arrays, _| Ok(repeated(types::name(arrays[0].data_type()), arrays[0].len())),
-    },
-    Typed {
-        name: "pg_typeof",
-        aliases: &[],
-        coerced: one,
-        result: |_, _| Ok(DataType::Utf8),
-        invoke: |arrays, _| Ok(repeated(types::name(arrays[0].data_type()).to_lowercase(), arrays[0].len())),
     },
     Typed {
         name: "pellucid_bucket",
@@ -246,6 +262,16 @@ const ALL: &[Typed] = &[
     },
 ];
 
+/// Divides whole numbers to a whole one, and others to a DOUBLE.
+fn quotient(left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> {
+    if left.data_type().is_integer() && right.data_type().is_integer() {
+        let pairs = left.as_primitive::<Int64Type>().iter().zip(right.as_primitive::<Int64Type>());
+        return Ok(Arc::new(pairs.map(|(a, b)| a?.checked_div(b?)).collect::<Int64Array>()));
+    }
+    let (left, right) = (cast(left, &DataType::Float64)?, cast(right, &DataType::Float64)?);
+    Ok(div(&left, &right)?)
+}
+
 /// Returns a field's column, with NULL where the struct is.
 fn within(column: &ArrayRef, parts: &StructArray) -> Result<ArrayRef> {
     let nulls = NullBuffer::union(column.nulls(), parts.nulls());
@@ -254,18 +280,6 @@ fn within(column: &ArrayRef, parts: &StructArray) -> Result<ArrayRef> {
 
 fn nullable(fields: &Fields) -> Fields {
     fields.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect()
-}
-
-fn one(types: &[DataType]) -> Result<Vec<DataType>> {
-    if types.len() == 1 {
-        Ok(types.to_vec())
-    } else {
-        plan_err!("cannot call typeof: it takes one argument; write typeof(x)")
-    }
-}
-
-fn repeated(text: String, rows: usize) -> ArrayRef {
-    Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text, rows)))
 }
 
 /// Returns the field of a struct that a constant names, in any case, or counts from 1.
@@ -288,9 +302,10 @@ fn field_of<'a>(types: &'a [DataType], constants: &[Option<&ScalarValue>]) -> Re
     })
 }
 
-/// Returns the functions.
-pub(crate) fn all() -> Vec<ScalarUDF> {
-    ALL.iter()
+/// Returns the functions of several lists, for registration.
+pub(crate) fn all(lists: &[&'static [Typed]]) -> Vec<ScalarUDF> {
+    let functions = lists.iter().flat_map(|list| list.iter());
+    functions
         .map(|typed| {
             let aliases = typed.aliases.iter().map(|alias| alias.to_string()).collect();
             ScalarUDF::new_from_impl(OfTypes {

@@ -92,10 +92,11 @@ impl Log {
         let newest = newest.ok_or_else(|| root.error("its log has no commit and no checkpoint"))?;
         let version = match wanted {
             Version::Newest => newest,
-            Version::Number(number) => u64::try_from(number)
-                .ok()
-                .filter(|v| *v <= newest)
-                .ok_or_else(|| root.error(format!("there is no version {number}; the newest is {newest}")))?,
+            Version::Number(number) => {
+                u64::try_from(number).ok().filter(|v| *v <= newest).ok_or_else(|| {
+                    root.error(format!("version {number} does not exist; the newest is {newest}"))
+                })?
+            }
         };
         let checkpoint = checkpoints.range(..=(version, u64::MAX)).next_back();
         let first = checkpoint.map_or(0, |((version, _), _)| version + 1);

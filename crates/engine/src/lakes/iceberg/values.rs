@@ -4,6 +4,7 @@ use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 
 use super::avro::Value;
+use crate::calendar;
 use crate::lakes::files::Bounds;
 
 const MICROS_PER_HOUR: i64 = 3_600_000_000;
@@ -140,13 +141,7 @@ fn start(transform: &str, number: i64) -> Option<i64> {
 /// Returns the day on which a month starts; both are counted from 1970.
 fn first_day(months: i64) -> Option<i64> {
     let (year, month) = (months.div_euclid(12).checked_add(1970)?, months.rem_euclid(12) + 1);
-    if !(-200_000..=200_000).contains(&year) {
-        return None;
-    }
-    // Years from March on, so that a leap day is the last one.
-    let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
-    let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    Some(365 * year + leaps + (153 * month + 2) / 5 - 719_468)
+    (-200_000..=200_000).contains(&year).then(|| calendar::days(year, month, 1))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub(crate) mod unpivot;
 pub(crate) mod values;
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue};
@@ -16,7 +17,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType as SqlType, Expr as SqlExpr, ExprWithAlias, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Spanned, TableFactor,
+    FunctionArguments, Query, Spanned, TableFactor, Visit, Visitor,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
@@ -65,7 +66,7 @@ pub(super) fn plan(
                         ),
                     ));
                 }
-                aggregates.push((planned, alias.map(|alias| context.normalize_ident(alias)), label));
+                aggregates.push((planned, alias.map(|alias| alias.value), label));
             }
         }
     }
@@ -258,6 +259,30 @@ fn free(name: String, taken: &mut HashSet<String>) -> String {
     };
     taken.insert(free.clone());
     free
+}
+
+/// Returns the first expression of PIVOT in a query whose values are found in the data.
+pub(crate) fn without_values(query: &Query) -> Option<SqlExpr> {
+    struct Find;
+    impl Visitor for Find {
+        type Break = SqlExpr;
+
+        fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<SqlExpr> {
+            let TableFactor::Pivot { aggregate_functions, .. } = table else {
+                return ControlFlow::Continue(());
+            };
+            for item in aggregate_functions {
+                if let Some(("__pivot_on", arguments)) = marker(&item.expr)
+                    && let Some(open) =
+                        arguments.into_iter().find(|one| !matches!(one, SqlExpr::InList { .. }))
+                {
+                    return ControlFlow::Break(open);
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    query.visit(&mut Find).break_value()
 }
 
 /// Returns the name and the arguments of a marker.

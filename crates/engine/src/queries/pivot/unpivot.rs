@@ -4,7 +4,6 @@
 
 use std::collections::HashSet;
 
-use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, Result, UnnestOptions};
 use datafusion::functions_nested::make_array::make_array;
 use datafusion::logical_expr::planner::RelationPlannerContext;
@@ -16,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::queries::columns::{Source, expand};
 use crate::queries::error;
-use crate::type_names::type_name;
+use crate::types::names::name;
 
 /// The parts of an UNPIVOT.
 pub(in crate::queries) struct Unpivot {
@@ -108,7 +107,7 @@ fn array(list: Vec<(Expr, String)>, schema: &datafusion::common::DFSchema) -> Re
     for (expr, _) in &list {
         types.push(expr.get_type(schema)?);
     }
-    let texts = types.iter().filter(|kind| is_text(kind)).count();
+    let texts = types.iter().filter(|kind| kind.is_string()).count();
     let common = type_union_resolution(&types).filter(|_| texts == 0 || texts == types.len());
     let Some(common) = common else {
         let (first, one) = (&list[0].1, &types[0]);
@@ -116,13 +115,9 @@ fn array(list: Vec<(Expr, String)>, schema: &datafusion::common::DFSchema) -> Re
         return Err(datafusion::common::DataFusionError::Plan(format!(
             "cannot unpivot {first} and {}: they are {} and {}; cast one, for example {first}::VARCHAR",
             list[other].1,
-            type_name(one),
-            type_name(&types[other])
+            name(one),
+            name(&types[other])
         )));
     };
     Ok(make_array(list.into_iter().map(|(expr, _)| cast(expr, common.clone())).collect()))
-}
-
-fn is_text(kind: &DataType) -> bool {
-    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }

@@ -171,6 +171,18 @@ mod tests {
                 "FROM a ASOF LEFT JOIN b ON x > y",
                 "FROM a ASOF JOIN b MATCH_CONDITION ( __asof_left ) ON x > y",
             ),
+            (
+                "SELECT a ISNULL, (b) isnull, isnull, t.isnull, isnull(a) FROM t WHERE isnull ISNULL",
+                "SELECT a IS NULL , ( b ) IS NULL , isnull , t . isnull , isnull ( a ) FROM t WHERE isnull IS NULL",
+            ),
+            (
+                "WITH a AS MATERIALIZED (FROM t), b AS NOT MATERIALIZED (FROM t) FROM a",
+                "WITH a AS ( FROM t ) , b AS ( FROM t ) FROM a",
+            ),
+            (
+                "SELECT sum(a) OVER (ORDER BY b ROWS 1 PRECEDING EXCLUDE NO OTHERS) FROM t",
+                "SELECT sum ( a ) OVER ( ORDER BY b ROWS 1 PRECEDING ) FROM t",
+            ),
             ("FROM a POSITIONAL JOIN b", "FROM a ASOF JOIN b MATCH_CONDITION ( __positional )"),
             ("SELECT * NOT LIKE 'a%', x FROM t", "SELECT COLUMNS ( c -> c NOT LIKE 'a%' ) , x FROM t"),
             ("SELECT f(*COLUMNS('a'))", "SELECT f ( __unpacked ( 'a' ) )"),

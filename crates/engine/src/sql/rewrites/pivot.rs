@@ -100,6 +100,10 @@ fn statement(tokens: &[TokenWithSpan], at: usize, pivot: bool) -> Replacement {
         let on: Vec<_> = clause(ON).map(split).unwrap_or_default();
         let group = clause(GROUP).and_then(|group| group.strip_prefix(group.get(..=next_by(group)?)?));
         new.extend(pivot_tokens(&maker, clause(USING).unwrap_or_default(), &on, group));
+        if let (None, Some((GROUP, start))) = (group, starts.last()) {
+            // Without BY, it stays, and the parser refuses it.
+            new.extend_from_slice(&body[*start..]);
+        }
     } else {
         let on = clause(ON)?;
         let (name, value) = into(clause(INTO).unwrap_or_default())?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::execution::context::SessionState;
 use datafusion::sql::sqlparser::ast::Query;
 
@@ -12,6 +12,7 @@ use crate::sql::statements::Statement;
 use crate::statements::describe::source::only_table;
 use crate::statements::run::as_tree;
 use crate::statements::tables::table::{Definition, Table, find};
+use crate::types::names::name_of;
 
 /// A column, and what its table declares about it.
 pub(crate) struct Described {
@@ -20,6 +21,8 @@ pub(crate) struct Described {
     /// The name in the plan, which differs if several columns have one name.
     pub plan_name: String,
     pub data_type: DataType,
+    /// DuckDB's name of the type.
+    pub type_name: String,
     pub not_null: bool,
     /// `PRI`, `UNI` or none.
     pub key: Option<&'static str>,
@@ -49,28 +52,22 @@ pub(crate) async fn of_query(
         }
     };
     let fields = plan.schema().fields();
-    Ok(fields
-        .iter()
-        .map(|field| described(field.name(), field.data_type(), definition.as_ref(), &labels))
-        .collect())
+    Ok(fields.iter().map(|field| described(field, definition.as_ref(), &labels)).collect())
 }
 
-fn described(
-    name: &str,
-    data_type: &DataType,
-    definition: Option<&Definition>,
-    labels: &HashMap<String, String>,
-) -> Described {
-    let column = definition.and_then(|d| d.columns.iter().find(|c| c.name == name));
-    let at = definition.and_then(|d| d.columns.iter().position(|c| c.name == name));
+fn described(field: &Field, definition: Option<&Definition>, labels: &HashMap<String, String>) -> Described {
+    let name = field.name();
+    let column = definition.and_then(|d| d.columns.iter().find(|c| c.name == *name));
+    let at = definition.and_then(|d| d.columns.iter().position(|c| c.name == *name));
     let keys = definition.map(|d| &d.keys[..]).unwrap_or_default();
     let has = |primary: bool| {
         keys.iter().any(|key| key.primary == primary && at.is_some_and(|at| key.columns.contains(&at)))
     };
     Described {
-        name: labels.get(name).cloned().unwrap_or_else(|| name.to_string()),
-        plan_name: name.to_string(),
-        data_type: data_type.clone(),
+        name: labels.get(name).unwrap_or(name).clone(),
+        plan_name: name.clone(),
+        data_type: field.data_type().clone(),
+        type_name: name_of(field),
         not_null: column.is_some_and(|c| c.not_null),
         key: if has(true) { Some("PRI") } else { has(false).then_some("UNI") },
         default: column
@@ -84,9 +81,5 @@ pub(crate) fn of_table(provider: &dyn datafusion::catalog::TableProvider) -> Vec
     let definition = provider.downcast_ref::<Table>().map(|table| &table.definition);
     let schema = provider.schema();
     let none = HashMap::new();
-    schema
-        .fields()
-        .iter()
-        .map(|field| described(field.name(), field.data_type(), definition, &none))
-        .collect()
+    schema.fields().iter().map(|field| described(field, definition, &none)).collect()
 }

@@ -9,7 +9,6 @@ use datafusion::sql::sqlparser::ast::Query;
 
 use crate::EngineError;
 use crate::statements::describe::columns::{self, Described};
-use crate::statements::describe::types;
 use crate::statements::run::{self, TEMPORARY};
 use crate::statements::syntax::words::quoted;
 use crate::statements::tables::table::Table;
@@ -128,7 +127,7 @@ fn show_all(tables: &[Listed]) -> Result<Box<Query>, EngineError> {
     let row = |table: &Listed| {
         let of_table = table.columns();
         let names = of_table.iter().map(|c| quoted(&c.name)).collect();
-        let kinds = of_table.iter().map(|c| quoted(&types::name(&c.data_type))).collect();
+        let kinds = of_table.iter().map(|c| quoted(&c.type_name)).collect();
         [table.names(), vec![list(names), list(kinds), table.temporary().to_string()]].concat()
     };
     rows(&columns, tables.iter().map(row).collect())
@@ -191,7 +190,7 @@ fn information_columns(tables: &[Listed]) -> Result<Box<Query>, EngineError> {
                 (at + 1).to_string(),
                 default,
                 quoted(nullable),
-                quoted(&types::name(&column.data_type)),
+                quoted(&column.type_name),
             ];
             found.push([table.names(), own].concat());
         }
@@ -238,7 +237,7 @@ pub(crate) fn describe(columns: &[Described]) -> Result<Box<Query>, EngineError>
         let or_null = |value: Option<&str>| value.map_or("NULL".to_string(), quoted);
         vec![
             quoted(&column.name),
-            quoted(&types::name(&column.data_type)),
+            quoted(&column.type_name),
             quoted(if column.not_null { "NO" } else { "YES" }),
             or_null(column.key),
             or_null(column.default.as_deref()),
@@ -265,7 +264,7 @@ pub(crate) fn table_info(columns: &[Described]) -> Result<Box<Query>, EngineErro
         vec![
             at.to_string(),
             quoted(&column.name),
-            quoted(&types::name(&column.data_type)),
+            quoted(&column.type_name),
             column.not_null.to_string(),
             column.default.as_deref().map_or("NULL".to_string(), quoted),
             (column.key == Some("PRI")).to_string(),

@@ -9,7 +9,6 @@ mod listing;
 pub(crate) mod quantile;
 pub(crate) mod source;
 mod summarize;
-pub(crate) mod types;
 
 use std::ops::ControlFlow;
 
@@ -25,6 +24,7 @@ use crate::sql::statements::Statement;
 use crate::sql::tree;
 use crate::statements::describe::source::{derived, usual_alias};
 use crate::statements::run;
+use crate::statements::syntax::words;
 
 /// A call of a function that lists tables or columns.
 struct Call {
@@ -62,8 +62,7 @@ async fn answer(state: &SessionState, statement: &Statement, call: Call) -> Resu
         }
         ("__summarize", Some(Argument::Query(query))) => summarize::query(state, statement, query).await,
         ("pragma_table_info" | "pragma_show", Some(Argument::Text(name))) => {
-            let quoted =
-                if name.contains(['/', '.', '*']) { format!("'{}'", name.replace('\'', "''")) } else { name };
+            let quoted = if name.contains(['/', '.', '*']) { words::quoted(&name) } else { name };
             let of_table = run::query(&format!("SELECT * FROM {quoted}"));
             let of_table = of_table
                 .map_err(|_| statement.refuse(call.span, "the argument must be the name of a table"))?;

@@ -9,7 +9,6 @@ use crate::sql::statements::Statement;
 use crate::statements::describe::columns::{self, Described};
 use crate::statements::describe::quantile::QUANTILE;
 use crate::statements::describe::source::with_source;
-use crate::statements::describe::types;
 use crate::statements::run;
 use crate::statements::syntax::words::quoted;
 
@@ -144,7 +143,7 @@ fn measured(at: usize, column: &Described) -> (Vec<String>, Vec<String>) {
     };
     let values = vec![
         quoted(&column.name),
-        quoted(&types::name(&column.data_type)),
+        quoted(&column.type_name),
         bound("min"),
         bound("max"),
         format!("CAST(unique_{at} AS BIGINT)"),

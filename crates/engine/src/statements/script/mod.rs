@@ -8,4 +8,5 @@ pub(crate) mod prepared;
 pub(crate) mod settings;
 pub(crate) mod state;
 pub(crate) mod transaction;
+pub(crate) mod types;
 pub(crate) mod views;

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::tokenizer::Span;
 
 use crate::EngineError;
-use crate::logical::candidates::hint;
+use crate::logical::nearest::hint;
 use crate::sql::statements::Statement;
 use crate::statements::script::state::{Prepared, State};
 use crate::statements::syntax::parameters::{placeholders, substitute};

@@ -102,7 +102,7 @@ pub(crate) fn set(session: &Session, statement: &Statement, set: &Set) -> Result
             Ok(Effect::Done)
         }
         _ if name.starts_with("datafusion.") => Ok(Effect::Own(statement.tree().clone())),
-        _ => refuse("there is no such setting; SHOW ALL lists the settings"),
+        _ => refuse("this setting does not exist; SHOW ALL lists the settings"),
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn reset(
         _ if name.starts_with("datafusion.") => Ok(Effect::Own(statement.tree().clone())),
         _ => {
             let message =
-                format!("cannot reset {name}: there is no such setting; SHOW ALL lists the settings");
+                format!("cannot reset {name}: this setting does not exist; SHOW ALL lists the settings");
             Err(statement.refuse(statement.span(), &message))
         }
     }
@@ -194,7 +194,7 @@ fn use_schema(session: &Session, statement: &Statement, span: Span, name: &str) 
         ["main", "public"].iter().find(|usual| names.iter().any(|n| n == *usual)).map(|n| n.to_string());
     let found = known.cloned().or_else(|| if name.eq_ignore_ascii_case("main") { usual } else { None });
     let Some(found) = found else {
-        let hint = crate::logical::candidates::hint(name, names, "the schemas are");
+        let hint = crate::logical::nearest::hint(name, names, "the schemas are");
         return Err(statement.refuse(span, &format!("cannot find schema {name}; {hint}")));
     };
     let state = session.context.state_ref();

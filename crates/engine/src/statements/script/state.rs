@@ -79,6 +79,8 @@ pub(crate) struct View {
 pub(crate) struct Names {
     pub macros: HashMap<String, Macro>,
     pub views: HashMap<String, View>,
+    /// The values of ENUM types.
+    pub types: HashMap<String, Vec<String>>,
 }
 
 /// The tables at the start of a transaction.

@@ -136,6 +136,12 @@ fn target(file: &str, options: &[CopyOption]) -> Result<(String, CopyTo)> {
             // The folder must be empty, where these agree.
             "OVERWRITE" | "OVERWRITE_OR_IGNORE" | "APPEND" | "USE_TMP_FILE" => drop(option.is_true()?),
             "PER_THREAD_OUTPUT" if !option.is_true()? => {}
+            "ARRAY" if format == "json" && !option.is_true()? => {}
+            "ARRAY" if format == "json" => {
+                return Err(option.wrong(
+                    "JSON files have one object in each line; remove it, or print a list with --format json",
+                ));
+            }
             "WRITE_PARTITION_COLUMNS" => copy.keep_partition_columns = option.is_true()?,
             name => match (format.as_str(), name) {
                 ("csv", _) => csv(option, &mut set, &mut copy)?,
@@ -236,6 +242,6 @@ fn compression(file: &str, format: &str, options: &[CopyOption]) -> Result<Optio
         ("csv" | "json", "gzip" | "zstd") => name,
         ("csv" | "json", "uncompressed" | "none") => return Ok(None),
         ("csv" | "json", "auto" | "auto_detect") => return Ok(by_name.map(str::to_string)),
-        _ => return Err(option.wrong(&format!("a {format} file has no such compression"))),
+        _ => return Err(option.wrong(&format!("a {format} file does not support it"))),
     }))
 }

@@ -4,12 +4,13 @@
 use datafusion::common::{DataFusionError, Result};
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
-use crate::logical::candidates::hint;
+use crate::logical::nearest::hint;
 use crate::statements::syntax::words::{Words, refused};
 
 /// All options that have a meaning, for messages.
-const KNOWN: [&str; 26] = [
+const KNOWN: [&str; 27] = [
     "APPEND",
+    "ARRAY",
     "COMPRESSION",
     "COMPRESSION_LEVEL",
     "DATEFORMAT",
@@ -100,7 +101,7 @@ pub(crate) fn parse(words: &mut Words<'_>) -> Result<Vec<CopyOption>> {
         plain(words)?
     };
     if !words.at_end() {
-        let message = format!("cannot parse the SQL: Expected: end of statement, found: {}", found(words));
+        let message = format!("cannot parse the SQL: expected end of statement, found {}", found(words));
         return Err(refused(words.span(), message));
     }
     for option in &options {

@@ -5,6 +5,7 @@
 
 pub(crate) mod copy;
 pub(crate) mod copy_options;
+pub(crate) mod merge;
 pub(crate) mod parameters;
 mod script;
 mod show;
@@ -13,7 +14,7 @@ pub(crate) mod words;
 use datafusion::common::Result;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use crate::logical::candidates::nearest;
+use crate::logical::nearest::nearest;
 use crate::statements::own::Own;
 use crate::statements::syntax::words::{Words, is_word, refused};
 
@@ -82,7 +83,10 @@ pub(crate) fn rewritten(tokens: &[TokenWithSpan]) -> Result<(Vec<TokenWithSpan>,
     let mut copied = words.clone();
     let (tokens, own) = match copied.eat(&["COPY"]) {
         true => copy::rewrite(copied)?,
-        false => script::rewrite(words)?,
+        false => match merge::rewrite(words.clone()) {
+            Some(tokens) => Some((tokens, None)),
+            None => script::rewrite(words)?,
+        },
     }
     .unwrap_or_else(|| (tokens.to_vec(), None));
     let tokens = show::queries(&tokens);

@@ -1,9 +1,10 @@
 //! The words of a statement, for syntax that the parser lacks.
 
-use datafusion::common::{DataFusionError, Diagnostic, Span as DiagnosticSpan};
 use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::sql::dialect::Pellucid;
+
+pub(crate) use crate::sql::place::error as refused;
 
 /// A cursor over the tokens of one statement that passes over spaces and comments.
 #[derive(Clone)]
@@ -133,11 +134,4 @@ pub(crate) fn spelled(text: &str, span: Span) -> Vec<TokenWithSpan> {
 /// Returns a text as it is written in SQL.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
-}
-
-/// Returns an error at a place of the statement.
-pub(crate) fn refused(span: Span, message: impl Into<String>) -> DataFusionError {
-    let message = message.into();
-    let diagnostic = Diagnostic::new_error(message.clone(), DiagnosticSpan::try_from_sqlparser_span(span));
-    DataFusionError::Plan(message).with_diagnostic(diagnostic)
 }

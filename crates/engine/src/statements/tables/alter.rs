@@ -12,15 +12,15 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::EngineError;
 use crate::logical;
-use crate::logical::candidates::hint;
+use crate::logical::nearest::hint;
 use crate::session::Session;
 use crate::sql::statements::Statement;
-use crate::statements::tables::cast::cast;
 use crate::statements::tables::change::check_memory;
 use crate::statements::tables::create::{definition, table_constraint};
 use crate::statements::tables::insert::{existing, last};
 use crate::statements::tables::table::{Definition, Table, find, put, renamed, replace};
 use crate::statements::tables::{checks, insert};
+use crate::types::cast::cast;
 
 /// Changes a table's name, columns or constraints.
 ///

@@ -9,12 +9,12 @@ use datafusion::arrow::row::{OwnedRow, RowConverter, SortField};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::DataFusionError;
 use datafusion::prelude::SessionContext;
-use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::ast::{BinaryOperator, CastKind, Expr, Ident};
 
 use crate::EngineError;
 use crate::sql::statements::Statement;
 use crate::statements::run::{self, Temporary};
-use crate::statements::tables::table::{Definition, Key};
+use crate::statements::tables::table::{Column, Definition, Key};
 
 /// Checks NOT NULL and CHECK for some rows.
 ///
@@ -28,10 +28,11 @@ pub(crate) async fn rows(
     rows: &RecordBatch,
 ) -> Result<(), EngineError> {
     not_null(table, definition, rows.columns())?;
-    if definition.checks.is_empty() || rows.num_rows() == 0 {
+    let rules: Vec<Expr> = definition.columns.iter().filter_map(rule).collect();
+    let exprs: Vec<&Expr> = definition.checks.iter().map(|check| &check.expr).chain(&rules).collect();
+    if exprs.is_empty() || rows.num_rows() == 0 {
         return Ok(());
     }
-    let exprs: Vec<&Expr> = definition.checks.iter().map(|check| &check.expr).collect();
     let results = evaluated(context, statement, rows, &exprs).await?;
     for (check, result) in definition.checks.iter().zip(results) {
         let result =
@@ -49,6 +50,19 @@ pub(crate) async fn rows(
         }
     }
     Ok(())
+}
+
+/// Returns an expression that fails for a value that the type of its column does not have.
+fn rule(column: &Column) -> Option<Expr> {
+    let value = Expr::Identifier(Ident::with_quote('"', &column.name));
+    let cast = Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(value.clone()),
+        data_type: column.rules.clone()?,
+        array: false,
+        format: None,
+    };
+    Some(Expr::BinaryOp { left: Box::new(cast), op: BinaryOperator::Eq, right: Box::new(value) })
 }
 
 /// Checks NOT NULL.

@@ -17,11 +17,11 @@ use datafusion::sql::sqlparser::tokenizer::Span;
 use crate::EngineError;
 use crate::sql::statements::Statement;
 use crate::statements::run::{self, Temporary};
-use crate::statements::tables::cast::cast;
 use crate::statements::tables::checks::{self, Index};
 use crate::statements::tables::insert::{complete, last, target};
 use crate::statements::tables::returning::{aliased, column, query_of};
 use crate::statements::tables::table::{Definition, ROW, Table, numbered};
+use crate::types::cast::cast;
 
 /// The treatment of a row whose key exists.
 #[expect(clippy::large_enum_variant, reason = "a statement has one")]
@@ -131,7 +131,7 @@ fn key_of(statement: &Statement, definition: &Definition, columns: &[Ident]) -> 
         let span = columns.first().map_or(Span::empty(), |c| c.span);
         let names: Vec<String> = columns.iter().map(|c| c.value.clone()).collect();
         let message = format!(
-            "ON CONFLICT ({}) names no key: the table has no such PRIMARY KEY or UNIQUE; name one, or add it",
+            "cannot use ON CONFLICT ({}): this PRIMARY KEY or UNIQUE does not exist; name another, or add it",
             names.join(", ")
         );
         statement.refuse(span, &message)
@@ -352,7 +352,7 @@ impl Sorted {
 }
 
 /// Returns an expression whose columns without a table are those of `table`.
-fn qualified(expr: &Expr, table: &Ident) -> Expr {
+pub(crate) fn qualified(expr: &Expr, table: &Ident) -> Expr {
     struct Qualify<'a>(&'a Ident);
     impl VisitorMut for Qualify<'_> {
         type Break = std::convert::Infallible;

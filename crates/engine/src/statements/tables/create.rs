@@ -3,22 +3,26 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::Field;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SessionState;
 use datafusion::sql::sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, Expr, Ident, IndexColumn, Spanned, TableConstraint, VisitMut,
-    VisitorMut,
+    ColumnDef, ColumnOption, CreateTable, DataType as SqlType, Expr, Ident, IndexColumn, Spanned,
+    TableConstraint, VisitMut, VisitorMut,
 };
+use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Span;
 
 use crate::EngineError;
 use crate::logical;
 use crate::session::Session;
+use crate::sql::dialect::Pellucid;
 use crate::sql::statements::Statement;
 use crate::statements::run::{self, Rows};
-use crate::statements::tables::cast::cast;
 use crate::statements::tables::table::{Check, Column, Definition, Found, Key, Table, find, put, reference};
+use crate::types::cast::cast;
+use crate::types::names::{TEXT_KIND, text_kind};
 
 /// A table that is created once its rows are known.
 pub(crate) struct Creation {
@@ -83,8 +87,7 @@ impl Creation {
                 schema.fields().len()
             )));
         }
-        let column = |(at, field): (usize, &Arc<datafusion::arrow::datatypes::Field>)| match declared.get(at)
-        {
+        let column = |(at, field): (usize, &Arc<Field>)| match declared.get(at) {
             Some(column) => column.clone(),
             None => Column {
                 name: field.name().clone(),
@@ -92,6 +95,7 @@ impl Creation {
                 not_null: false,
                 default: None,
                 generated: None,
+                rules: stored_as_text(field),
             },
         };
         self.definition.columns = schema.fields().iter().enumerate().map(column).collect();
@@ -123,6 +127,12 @@ impl Creation {
         put(&session.context, &reference, Arc::new(Table::new(self.definition, batches)?))?;
         Ok(())
     }
+}
+
+/// Returns the type of a query's column that is stored as text, such as UUID or an ENUM.
+fn stored_as_text(field: &Field) -> Option<SqlType> {
+    let kind = field.metadata().get(TEXT_KIND)?;
+    Parser::new(&Pellucid).try_with_sql(kind).ok()?.parse_data_type().ok()
 }
 
 /// Refuses clauses of other engines, which would be ignored.
@@ -177,7 +187,8 @@ pub(crate) fn definition(
             return Err(statement.refuse(column.name.span, &message));
         }
         let name = column.name.value.clone();
-        let mut one = Column { name, data_type, not_null: false, default: None, generated: None };
+        let rules = text_kind(&column.data_type).map(|_| column.data_type.clone());
+        let mut one = Column { name, data_type, not_null: false, default: None, generated: None, rules };
         for option in &column.options {
             let of_option = Options { statement, column, names: &names, index };
             of_option.apply(&option.option, option.name.as_ref(), &mut one, &mut made)?;
@@ -285,7 +296,7 @@ pub(crate) fn table_constraint(
         let name = name.trim_matches('"');
         let found = names.iter().position(|n| n.to_lowercase() == name.to_lowercase());
         found.ok_or_else(|| {
-            let hint = logical::candidates::hint(name, names.to_vec(), "the columns are");
+            let hint = logical::nearest::hint(name, names.to_vec(), "the columns are");
             statement.refuse(column.column.expr.span(), &format!("cannot find column {name}; {hint}"))
         })
     };

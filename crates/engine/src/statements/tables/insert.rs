@@ -4,24 +4,25 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatchOptions, new_null_array};
 use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::DataFusionError;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Insert, ObjectName, Query, SelectItem, SetExpr, Spanned, TableObject, Value,
+    CastKind, DataType as SqlType, Expr, Ident, Insert, ObjectName, Query, SelectItem, SetExpr, Spanned,
+    TableObject, TimezoneInfo, Value, ValueWithSpan,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
 use crate::EngineError;
-use crate::logical::candidates::hint;
+use crate::logical::nearest::hint;
 use crate::session::Session;
 use crate::sql::statements::Statement;
 use crate::statements::run::{self, Rows, Temporary};
-use crate::statements::tables::cast::cast;
 use crate::statements::tables::conflict::{self, Policy};
 use crate::statements::tables::table::{Definition, Found, Table, find, numbered, replace};
 use crate::statements::tables::{checks, returning};
+use crate::types::cast::cast;
 
 /// An INSERT that waits for the rows of its source.
 pub(crate) struct Insertion {
@@ -102,6 +103,7 @@ pub(crate) async fn begin(
     };
     if let Targets::Columns(columns) = &targets {
         fill_defaults(&mut query, definition, columns);
+        cast_mixed(&mut query, definition, columns);
     }
     let alias = match &insert.table_alias {
         Some(alias) => alias.alias.clone(),
@@ -144,7 +146,10 @@ pub(crate) async fn existing(
 }
 
 /// Returns the columns of a list; without a list, all that are not computed.
-fn targets(
+///
+/// # Errors
+/// Returns an error with its place if a column is unknown, computed, or listed twice.
+pub(crate) fn targets(
     statement: &Statement,
     definition: &Definition,
     columns: &[ObjectName],
@@ -209,6 +214,39 @@ fn fill_defaults(query: &mut Query, definition: &Definition, columns: &[usize]) 
             }
         }
     }
+}
+
+/// Casts the values for dates and times in VALUES of which some are text and some are expressions: each of DataFusion's
+/// VALUES has one type.
+fn cast_mixed(query: &mut Query, definition: &Definition, columns: &[usize]) {
+    let SetExpr::Values(values) = query.body.as_mut() else { return };
+    let is_text =
+        |expr: &Expr| matches!(expr, Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }));
+    for (at, column) in columns.iter().enumerate() {
+        let Some(to) = definition.columns.get(*column).and_then(|column| time_type(&column.data_type)) else {
+            continue;
+        };
+        let cells = || values.rows.iter().filter_map(|row| row.get(at));
+        if !cells().any(is_text) || cells().all(|expr| matches!(expr, Expr::Value(_))) {
+            continue;
+        }
+        for expr in values.rows.iter_mut().filter_map(|row| row.get_mut(at)) {
+            let operand = Box::new(expr.clone());
+            let (kind, data_type) = (CastKind::Cast, to.clone());
+            *expr = Expr::Cast { kind, expr: operand, data_type, array: false, format: None };
+        }
+    }
+}
+
+/// Returns the name of a type of dates and times.
+fn time_type(data_type: &DataType) -> Option<SqlType> {
+    Some(match data_type {
+        DataType::Date32 => SqlType::Date,
+        DataType::Time64(_) => SqlType::Time(None, TimezoneInfo::None),
+        DataType::Timestamp(_, None) => SqlType::Timestamp(None, TimezoneInfo::None),
+        DataType::Timestamp(_, Some(_)) => SqlType::Timestamp(None, TimezoneInfo::Tz),
+        _ => return None,
+    })
 }
 
 impl Insertion {

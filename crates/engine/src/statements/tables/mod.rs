@@ -5,11 +5,11 @@
 //! a copy of the catalog.
 
 pub(crate) mod alter;
-pub(crate) mod cast;
 pub(crate) mod change;
 pub(crate) mod checks;
 pub(crate) mod conflict;
 pub(crate) mod create;
 pub(crate) mod insert;
+pub(crate) mod merge;
 pub(crate) mod returning;
 pub(crate) mod table;

@@ -14,7 +14,9 @@ use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::Expr as PlanExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName};
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, ObjectName};
+
+use crate::types::names::{TEXT_KIND, text_kind};
 
 /// Rows up to which two batches are joined to one.
 const BATCH_ROWS: usize = 8192;
@@ -31,6 +33,8 @@ pub(crate) struct Column {
     pub default: Option<Expr>,
     /// `GENERATED ALWAYS AS (…)`; computed when a row is inserted or changed.
     pub generated: Option<Expr>,
+    /// A type that is stored as text, whose values are checked: JSON, UUID, BIT or ENUM.
+    pub rules: Option<SqlType>,
 }
 
 /// `CHECK (…)`.
@@ -59,7 +63,13 @@ pub(crate) struct Definition {
 
 impl Definition {
     pub(crate) fn schema(&self) -> SchemaRef {
-        let field = |c: &Column| Field::new(&c.name, c.data_type.clone(), !c.not_null);
+        let field = |c: &Column| {
+            let field = Field::new(&c.name, c.data_type.clone(), !c.not_null);
+            match c.rules.as_ref().and_then(text_kind) {
+                Some(kind) => field.with_metadata([(TEXT_KIND.to_string(), kind)].into()),
+                None => field,
+            }
+        };
         Arc::new(Schema::new(self.columns.iter().map(field).collect::<Vec<_>>()))
     }
 

@@ -94,18 +94,8 @@ pub(super) fn read(
         }
         "types" | "dtypes" | "column_types" => options.types = types.of(name, argument)?,
         "columns" => {
-            let typed = types.of(name, argument)?.into_iter();
-            let typed =
-                typed.map(|(column, data_type)| Some((column?, data_type))).collect::<Option<Vec<_>>>();
-            match typed {
-                Some(columns) if !columns.is_empty() => options.columns = Some(columns),
-                _ => {
-                    return refuse(
-                        "the option columns is all columns with types: {'a': 'INTEGER', 'b': 'VARCHAR'}"
-                            .to_string(),
-                    );
-                }
-            }
+            let expected = "all columns with types: {'a': 'INTEGER', 'b': 'VARCHAR'}";
+            options.columns = Some(types.of_columns(name, argument, expected)?);
         }
         "comment" => options.comment = Some(argument.byte(name)?),
         "quote" => options.quote = Some(argument.byte(name)?),

@@ -40,18 +40,8 @@ pub(super) fn read(
     let refuse = |message: String| Err(Refused { message, span: argument.span });
     match name {
         "columns" => {
-            let typed = types.of(name, argument)?.into_iter();
-            let typed =
-                typed.map(|(column, data_type)| Some((column?, data_type))).collect::<Option<Vec<_>>>();
-            match typed {
-                Some(columns) if !columns.is_empty() => options.columns = Some(columns),
-                _ => {
-                    return refuse(
-                        "the option columns is columns with types: {'a': 'INTEGER', 'b': 'VARCHAR'}"
-                            .to_string(),
-                    );
-                }
-            }
+            let expected = "columns with types: {'a': 'INTEGER', 'b': 'VARCHAR'}";
+            options.columns = Some(types.of_columns(name, argument, expected)?);
         }
         "dateformat" | "date_format" => options.values.date = format(name, argument)?,
         "timestampformat" | "timestamp_format" => options.values.timestamp = format(name, argument)?,

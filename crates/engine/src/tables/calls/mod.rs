@@ -1,4 +1,4 @@
-//! Table functions over files: `read_csv('a.csv', header = true)` and its kin.
+//! Table functions over files: `read_csv('a.csv', header = true)` and its kin, and those that describe files.
 //!
 //! Before a statement is planned, each call is replaced by a table whose name is the text of the call, and its files are
 //! opened. The function's name stays the alias.
@@ -6,6 +6,8 @@
 mod csv_options;
 mod json_options;
 mod options;
+mod parquet;
+mod sniffed;
 mod values;
 
 use std::collections::HashMap;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::TableProvider;
-use datafusion::common::{DataFusionError, Diagnostic, Result, Span as DiagnosticSpan};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::MemTable;
 use datafusion::execution::context::SessionState;
 use datafusion::sql::parser::Statement as Tree;
@@ -25,8 +27,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
-use crate::logical::candidates::{hint, nearest};
-use crate::sql::tree;
+use crate::logical::nearest::{hint, nearest};
+use crate::sql::{place, tree};
 use crate::tables::calls::options::Function;
 use crate::tables::calls::values::{Argument, Value};
 use crate::tables::{listing, open};
@@ -40,10 +42,7 @@ pub(crate) struct Refused {
 
 impl From<Refused> for DataFusionError {
     fn from(refused: Refused) -> Self {
-        let Refused { message, span } = refused;
-        let diagnostic =
-            Diagnostic::new_error(message.clone(), DiagnosticSpan::try_from_sqlparser_span(span));
-        DataFusionError::Plan(message).with_diagnostic(diagnostic)
+        place::error(refused.span, refused.message)
     }
 }
 
@@ -194,6 +193,17 @@ impl Call {
         let options = options::read(self.function, &self.options, sql_type)?;
         match self.function {
             Function::Glob => self.glob(state).await,
+            Function::SniffCsv => {
+                let found = open::find_all(state, &self.places, &options).await?;
+                one_batch(sniffed::row(&found, &options, &self.options).await?)
+            }
+            Function::ParquetMetadata
+            | Function::ParquetSchema
+            | Function::ParquetFileMetadata
+            | Function::ParquetKvMetadata => {
+                let found = open::find_all(state, &self.places, &options).await?;
+                one_batch(parquet::rows(state, self.function, &found).await?)
+            }
             _ => listing(state, &self.places, &options).await,
         }
     }
@@ -210,9 +220,12 @@ impl Call {
             }
         }
         let column: ArrayRef = Arc::new(StringArray::from(names));
-        let batch = RecordBatch::try_from_iter([("file", column)])?;
-        Ok(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?))
+        one_batch(RecordBatch::try_from_iter([("file", column)])?)
     }
+}
+
+fn one_batch(batch: RecordBatch) -> Result<Arc<dyn TableProvider>> {
+    Ok(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?))
 }
 
 /// Returns the text of a value, for messages.

@@ -4,7 +4,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::sql::sqlparser::ast::Ident;
 
-use crate::logical::candidates::hint;
+use crate::logical::nearest::hint;
 use crate::tables::calls::values::{Argument, Types, Value};
 use crate::tables::calls::{Refused, csv_options, json_options, shown};
 use crate::tables::find::Format;
@@ -20,11 +20,16 @@ pub(crate) enum Function {
     Ndjson,
     JsonObjects,
     Glob,
+    SniffCsv,
+    ParquetMetadata,
+    ParquetSchema,
+    ParquetFileMetadata,
+    ParquetKvMetadata,
 }
 
 impl Function {
     /// All names, in lower case.
-    pub(crate) const NAMES: [(&str, Function); 12] = [
+    pub(crate) const NAMES: [(&str, Function); 17] = [
         ("read_csv", Function::Csv),
         ("read_csv_auto", Function::Csv),
         ("read_parquet", Function::Parquet),
@@ -37,6 +42,11 @@ impl Function {
         ("read_ndjson_objects", Function::JsonObjects),
         ("read_json_objects_auto", Function::JsonObjects),
         ("glob", Function::Glob),
+        ("sniff_csv", Function::SniffCsv),
+        ("parquet_metadata", Function::ParquetMetadata),
+        ("parquet_schema", Function::ParquetSchema),
+        ("parquet_file_metadata", Function::ParquetFileMetadata),
+        ("parquet_kv_metadata", Function::ParquetKvMetadata),
     ];
 
     pub(crate) fn by_name(name: &str) -> Option<Self> {
@@ -45,8 +55,12 @@ impl Function {
 
     fn format(self) -> Option<Format> {
         match self {
-            Self::Csv => Some(Format::Csv),
-            Self::Parquet => Some(Format::Parquet),
+            Self::Csv | Self::SniffCsv => Some(Format::Csv),
+            Self::Parquet
+            | Self::ParquetMetadata
+            | Self::ParquetSchema
+            | Self::ParquetFileMetadata
+            | Self::ParquetKvMetadata => Some(Format::Parquet),
             Self::Json | Self::Ndjson | Self::JsonObjects => Some(Format::Json),
             Self::Glob => None,
         }
@@ -59,7 +73,8 @@ impl Function {
             Self::Csv => &csv_options::NAMES,
             Self::Parquet => &["binary_as_string", "compression", "file_row_number"],
             Self::Json | Self::Ndjson | Self::JsonObjects => &json_options::NAMES,
-            Self::Glob => return Vec::new(),
+            Self::SniffCsv => return csv_options::NAMES.to_vec(),
+            _ => return Vec::new(),
         };
         files.iter().chain(own).copied().collect()
     }
@@ -67,12 +82,12 @@ impl Function {
     /// Returns the names of options of DuckDB that cannot be honoured.
     fn refused(self) -> &'static [&'static str] {
         match self {
-            Self::Csv => &csv_options::REFUSED,
+            Self::Csv | Self::SniffCsv => &csv_options::REFUSED,
             Self::Parquet => {
                 &["can_have_nan", "encryption_config", "explicit_cardinality", "parquet_version", "schema"]
             }
             Self::Json | Self::Ndjson | Self::JsonObjects => &json_options::REFUSED,
-            Self::Glob => &[],
+            _ => &[],
         }
     }
 }
@@ -121,13 +136,7 @@ pub(super) fn read(
             }
             "hive_partitioning" => read.hive_partitioning = Some(argument.boolean(&name)?),
             "hive_types" => {
-                let typed = types.of(&name, argument)?.into_iter();
-                let typed =
-                    typed.map(|(column, data_type)| Some((column?, data_type))).collect::<Option<Vec<_>>>();
-                read.hive_types = typed.ok_or_else(|| Refused {
-                    message: "the option hive_types is types by key: {'year': 'BIGINT'}".to_string(),
-                    span: argument.span,
-                })?;
+                read.hive_types = types.of_columns(&name, argument, "types by key: {'year': 'BIGINT'}")?;
             }
             "hive_types_autocast" => read.hive_autocast = argument.boolean(&name)?,
             "union_by_name" => read.union_by_name = argument.boolean(&name)?,

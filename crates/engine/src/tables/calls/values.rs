@@ -174,4 +174,16 @@ impl Types<'_> {
         };
         argument.types(name)?.into_iter().map(one).collect()
     }
+
+    /// Returns the types of columns, each with its name.
+    pub(super) fn of_columns(
+        &self,
+        name: &str,
+        argument: &Argument,
+        expected: &str,
+    ) -> Result<Vec<(String, DataType)>, Refused> {
+        let typed = self.of(name, argument)?.into_iter();
+        let typed: Option<Vec<_>> = typed.map(|(column, data_type)| Some((column?, data_type))).collect();
+        typed.filter(|typed| !typed.is_empty()).ok_or_else(|| argument.wrong(name, expected))
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::arrow::array::{ArrayRef, BooleanBuilder};
 use datafusion::arrow::compute::filter_record_batch;
-use datafusion::arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::{DataFusionError, Result};
 
@@ -13,6 +13,7 @@ use crate::tables::csv::records::{Field, Next, Splitter, unescaped};
 use crate::tables::csv::{CsvFormat, CsvOptions, Encoding, Layout};
 use crate::tables::text::columns::{self, Column};
 use crate::tables::text::{Decoder, Misfit, Part, Pending, line_ends};
+use crate::types::names::name;
 
 /// Characters of a value that a message shows.
 const SHOWN: usize = 60;
@@ -319,13 +320,13 @@ fn shown(value: &[u8]) -> String {
 
 /// Describes a value that does not fit its column.
 fn misfit(column: &str, data_type: &DataType, value: &[u8]) -> String {
-    if matches!(data_type, DataType::Utf8 | DataType::Utf8View) {
+    if matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
         return format!(
             "column {column} is not valid UTF-8 in `{}`; convert the file, or use read_csv(…, encoding = 'latin-1')",
             shown(value)
         );
     }
-    let name = type_name(data_type);
+    let name = name(data_type);
     format!(
         "column {column} has type {name}, which `{}` does not fit; use read_csv with types = {{'{column}': 'VARCHAR'}}, \
          nullstr = '…' if it stands for NULL, or ignore_errors = true",
@@ -333,35 +334,10 @@ fn misfit(column: &str, data_type: &DataType, value: &[u8]) -> String {
     )
 }
 
-/// Returns DuckDB's name of a type.
-pub(crate) fn type_name(data_type: &DataType) -> String {
-    let name = match data_type {
-        DataType::Boolean => "BOOLEAN",
-        DataType::Int8 => "TINYINT",
-        DataType::Int16 => "SMALLINT",
-        DataType::Int32 => "INTEGER",
-        DataType::Int64 => "BIGINT",
-        DataType::UInt8 => "UTINYINT",
-        DataType::UInt16 => "USMALLINT",
-        DataType::UInt32 => "UINTEGER",
-        DataType::UInt64 => "UBIGINT",
-        DataType::Float32 => "FLOAT",
-        DataType::Float64 => "DOUBLE",
-        DataType::Date32 => "DATE",
-        DataType::Time64(_) => "TIME",
-        DataType::Timestamp(TimeUnit::Microsecond, None) => "TIMESTAMP",
-        DataType::Timestamp(_, Some(_)) => "TIMESTAMP WITH TIME ZONE",
-        DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8 => "VARCHAR",
-        DataType::Decimal128(precision, scale) => return format!("DECIMAL({precision},{scale})"),
-        other => return other.to_string(),
-    };
-    name.to_string()
-}
-
 fn unreadable_type(column: &str, data_type: &DataType) -> DataFusionError {
     DataFusionError::Plan(format!(
         "cannot read column {column} as {} from CSV; read it as VARCHAR and CAST it",
-        type_name(data_type)
+        name(data_type)
     ))
 }
 

@@ -23,6 +23,8 @@ const DIALECT_RECORDS: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct Sniffed {
     pub separators: Separators,
+    /// Position of the header, or of the first record without one, in the sample.
+    pub start: usize,
     pub first_record: u64,
     pub has_header: bool,
     pub names: Vec<String>,
@@ -92,6 +94,7 @@ pub(crate) fn sniff(place: &str, sample: &Sample, options: &CsvOptions) -> Resul
             splitter.separators().quote.is_some()
         },
         separators: splitter.separators().clone(),
+        start: dialect.start,
         first_record: if has_header || no_records { after_header } else { dialect.start } as u64,
         has_header,
         names,

@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
-use crate::logical::candidates::hint;
+use crate::logical::nearest::hint;
 use crate::tables::csv::sniff::{Sniffed, sniff, unique};
 use crate::tables::csv::types::Guess;
 use crate::tables::csv::{CsvColumn, CsvFormat, CsvOptions, Encoding, Layout};

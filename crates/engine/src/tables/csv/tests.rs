@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::CsvOptions;
-use super::decode::type_name;
 use super::sniff::sniff;
 use crate::tables::text::sample::Sample;
+use crate::types::names;
 
 /// Returns the separators, the names with their types, and the text before the first record.
 fn sniffed(text: &str, options: &CsvOptions) -> (String, String, usize) {
@@ -13,7 +13,7 @@ fn sniffed(text: &str, options: &CsvOptions) -> (String, String, usize) {
     let found = sniff("f.csv", &sample, options).unwrap();
     let columns = found.names.iter().zip(&found.guesses);
     let columns: Vec<String> =
-        columns.map(|(name, guess)| format!("{name} {}", type_name(&guess.decide().0))).collect();
+        columns.map(|(name, guess)| format!("{name} {}", names::name(&guess.decide().0))).collect();
     let delimiter = String::from_utf8(found.separators.delimiter).unwrap();
     (delimiter, columns.join(", "), usize::try_from(found.first_record).unwrap())
 }

@@ -196,7 +196,7 @@ mod tests {
     fn guessed(values: &[&str]) -> String {
         let mut guess = Guess::new(&ValueFormat::default(), false, false);
         values.iter().for_each(|value| guess.see(value.as_bytes()));
-        crate::tables::csv::decode::type_name(&guess.decide().0)
+        crate::types::names::name(&guess.decide().0)
     }
 
     #[test]

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanBufferBuilder, ListArray, StringViewBuilder, StructArray, new_null_array,
+    ArrayRef, BooleanBufferBuilder, LargeStringBuilder, ListArray, StructArray, new_null_array,
 };
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Fields};
 
-use crate::tables::csv::decode::type_name;
 use crate::tables::json::parse::{Kind, Malformed, Parser};
 use crate::tables::json::shape::Shape;
 use crate::tables::text::columns::{self, Column, ValueFormat};
+use crate::types::names::name;
 
 /// A value that cannot become part of a column.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) enum Builder {
         data_type: DataType,
     },
     /// JSON text as it is.
-    Json(StringViewBuilder),
+    Json(LargeStringBuilder),
     List {
         field: FieldRef,
         item: Box<Builder>,
@@ -53,8 +53,8 @@ impl Builder {
     /// Creates an empty column; `None` if values of the type cannot be read.
     pub(crate) fn new(shape: &Shape, format: &ValueFormat) -> Option<Self> {
         Some(match shape {
-            Shape::Null | Shape::Json => Self::Json(StringViewBuilder::new()),
-            Shape::Object(fields) if fields.is_empty() => Self::Json(StringViewBuilder::new()),
+            Shape::Null | Shape::Json => Self::Json(LargeStringBuilder::new()),
+            Shape::Object(fields) if fields.is_empty() => Self::Json(LargeStringBuilder::new()),
             Shape::Scalar(data_type) => {
                 Self::Scalar { column: columns::column(data_type, format, 0)?, data_type: data_type.clone() }
             }
@@ -120,7 +120,7 @@ impl Builder {
                     }
                 };
                 if !fits {
-                    return Err(misfit(&type_name(data_type), parser.since(at)));
+                    return Err(misfit(&name(data_type), parser.since(at)));
                 }
             }
             Self::List { item, ends, valid, .. } => {

@@ -2,7 +2,7 @@
 
 mod build;
 mod decode;
-mod parse;
+pub(crate) mod parse;
 pub(crate) mod shape;
 pub(crate) mod table;
 

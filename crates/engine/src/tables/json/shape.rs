@@ -8,6 +8,7 @@ use crate::tables::csv::sniff::unique;
 use crate::tables::json::parse::{Kind, Malformed, Parser};
 use crate::tables::text::columns::{ValueFormat, integer};
 use crate::tables::text::temporal;
+use crate::types::names::JSON;
 
 /// The type of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,10 +86,10 @@ impl Shape {
     /// Returns the type of a column.
     pub(crate) fn data_type(&self) -> DataType {
         match self {
-            Self::Null | Self::Json => DataType::Utf8View,
+            Self::Null | Self::Json => JSON,
             Self::Scalar(data_type) => data_type.clone(),
             Self::List(item) => DataType::List(Arc::new(Field::new_list_field(item.data_type(), true))),
-            Self::Object(fields) if fields.is_empty() => DataType::Utf8View,
+            Self::Object(fields) if fields.is_empty() => JSON,
             Self::Object(fields) => {
                 let names = unique(fields.iter().map(|(key, _)| key.clone()));
                 let typed = names.into_iter().zip(fields);
@@ -107,6 +108,7 @@ impl Shape {
                 let field = |field: &Arc<Field>| Some((field.name().clone(), Self::of(field.data_type())?));
                 Self::Object(fields.iter().map(field).collect::<Option<_>>()?)
             }
+            other if *other == JSON => Self::Json,
             other => {
                 crate::tables::text::columns::column(other, &ValueFormat::default(), 0)?;
                 Self::Scalar(other.clone())
@@ -186,8 +188,8 @@ mod tests {
             (&["\"2024-01-31 10:00\""], DataType::Utf8View),
             (&["\"10:00:00\""], TIME),
             (&["\"2024-01-31\"", "\"x\""], DataType::Utf8View),
-            (&["1", "\"x\"", "{}"], DataType::Utf8View),
-            (&["null"], DataType::Utf8View),
+            (&["1", "\"x\"", "{}"], JSON),
+            (&["null"], JSON),
         ] {
             assert_eq!(shape(values), expected, "{values:?}");
         }

@@ -8,7 +8,8 @@ use datafusion::arrow::array::types::{
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use datafusion::arrow::array::{
-    ArrayBuilder, ArrayRef, BooleanBuilder, PrimitiveBuilder, StringBuilder, StringViewBuilder,
+    ArrayBuilder, ArrayRef, BooleanBuilder, LargeStringBuilder, PrimitiveBuilder, StringBuilder,
+    StringLikeArrayBuilder, StringViewBuilder,
 };
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 
@@ -95,9 +96,9 @@ impl Column for Boolean {
     }
 }
 
-struct Text(StringViewBuilder);
+struct Text<B>(B);
 
-impl Column for Text {
+impl<B: StringLikeArrayBuilder> Column for Text<B> {
     fn append(&mut self, text: &[u8]) -> bool {
         match std::str::from_utf8(text) {
             Ok(text) => {
@@ -117,33 +118,7 @@ impl Column for Text {
     }
 
     fn finish(&mut self) -> ArrayRef {
-        Arc::new(self.0.finish())
-    }
-}
-
-struct PlainText(StringBuilder);
-
-impl Column for PlainText {
-    fn append(&mut self, text: &[u8]) -> bool {
-        match std::str::from_utf8(text) {
-            Ok(text) => {
-                self.0.append_value(text);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    fn append_null(&mut self) {
-        self.0.append_null();
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(self.0.finish())
+        self.0.finish()
     }
 }
 
@@ -367,7 +342,8 @@ pub(crate) fn column(data_type: &DataType, format: &ValueFormat, rows: usize) ->
         DataType::Utf8View => {
             Box::new(Text(StringViewBuilder::with_capacity(rows).with_fixed_block_size(256 << 10)))
         }
-        DataType::Utf8 => Box::new(PlainText(StringBuilder::with_capacity(rows, rows * 8))),
+        DataType::Utf8 => Box::new(Text(StringBuilder::with_capacity(rows, rows * 8))),
+        DataType::LargeUtf8 => Box::new(Text(LargeStringBuilder::with_capacity(rows, rows * 8))),
         _ => return None,
     })
 }

@@ -2,6 +2,8 @@
 
 use datafusion::common::{DataFusionError, Result};
 
+use crate::calendar;
+
 const DAY_MICROS: i64 = 86_400_000_000;
 
 /// A date with a time of the day.
@@ -43,27 +45,6 @@ impl TimeFormat {
             Self::Pattern(pattern) => pattern.read(text),
         }
     }
-}
-
-/// Converts a date of the proleptic Gregorian calendar to days since 1970-01-01; `None` if it does not exist.
-fn days(year: i32, month: u32, day: u32) -> Option<i32> {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let last = match month {
-        2 if leap => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    if day == 0 || day > last {
-        return None;
-    }
-    // Years start in March, so that the leap day is the last one.
-    let shifted = if month <= 2 { year - 1 } else { year };
-    let era = shifted.div_euclid(400);
-    let of_era = shifted.rem_euclid(400);
-    let of_year = (153 * ((month as i32 + 9) % 12) + 2) / 5 + day as i32 - 1;
-    Some(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468)
 }
 
 /// Reads digits from the start of a text: between `least` and `most` of them.
@@ -111,7 +92,7 @@ fn iso_date(text: &mut &[u8]) -> Option<i32> {
         return None;
     }
     let day = digits(text, 1, 2)?;
-    days(i32::try_from(year).ok()?, month, day)
+    calendar::date(year, month, day)
 }
 
 /// Reads `08:30`, `8:30:15` or `08:30:15.250` as microseconds since midnight.
@@ -276,6 +257,33 @@ impl Pattern {
         Self { items }
     }
 
+    /// Returns the format as `strptime` has it, with `separator` where a candidate takes any.
+    pub(crate) fn text(&self, separator: char) -> String {
+        let specifier = |item: &Item| {
+            let specifier = match item {
+                Item::Literal(byte) => return char::from(*byte).to_string(),
+                Item::Separator => return separator.to_string(),
+                Item::Space => " ",
+                Item::Year => "%Y",
+                Item::ShortYear => "%y",
+                Item::Month => "%m",
+                Item::MonthName => "%b",
+                Item::Day => "%d",
+                Item::DayOfYear => "%j",
+                Item::Weekday => "%a",
+                Item::Hour => "%H",
+                Item::Hour12 => "%I",
+                Item::AmPm => "%p",
+                Item::Minute => "%M",
+                Item::Second => "%S",
+                Item::Fraction => "%f",
+                Item::Offset => "%z",
+            };
+            specifier.to_string()
+        };
+        self.items.iter().map(specifier).collect()
+    }
+
     fn read(&self, mut text: &[u8]) -> Option<Stamp> {
         let (mut year, mut month, mut day, mut day_of_year) = (1970, 1, 1, None);
         let (mut hour, mut minute, mut second, mut micros) = (0, 0, 0, 0);
@@ -316,13 +324,12 @@ impl Pattern {
             Some(false) if hour == 12 => hour = 0,
             _ => {}
         }
-        let year = i32::try_from(year).ok()?;
         let days = match day_of_year {
-            None => days(year, month, day)?,
+            None => calendar::date(year, month, day)?,
             Some(of_year) => {
-                let first = days(year, 1, 1)?;
+                let first = calendar::date(year, 1, 1)?;
                 let found = first + i32::try_from(of_year).ok()? - 1;
-                (found >= first && found < days(year + 1, 1, 1)?).then_some(found)?
+                (found >= first && found < calendar::date(year + 1, 1, 1)?).then_some(found)?
             }
         };
         let micros = clock(hour, minute, second, micros)?;
@@ -395,6 +402,7 @@ mod tests {
         assert_eq!(read("%d.%m.%Y", "2024-03-05"), None);
         assert!(Pattern::parse("%Q").unwrap_err().to_string().contains("%Q is not supported"));
         let any = Pattern::candidate("dmY", "");
+        assert_eq!(Pattern::candidate("dmY", " %H:%M:%S").text('/'), "%d/%m/%Y %H:%M:%S");
         assert!(
             ["5/3/2024", "05.03.2024", "5-3-2024"].iter().all(|text| any.read(text.as_bytes()).is_some())
         );

@@ -2,12 +2,13 @@
 //! with a time zone.
 //!
 //! [`exists`] says which casts there are, [`function`] returns the function that replaces one of DataFusion's, and
-//! [`convert`] converts arrays, also nested ones. A value that does not fit is an error that names it, or NULL for TRY_CAST.
+//! [`cast`] and [`convert`] convert arrays, also nested ones. A value that does not fit is an error that names it, or NULL for TRY_CAST.
 
 mod interval;
+pub(crate) mod json;
 mod nested;
 mod number;
-mod stored;
+pub(super) mod stored;
 mod text;
 mod time;
 
@@ -24,7 +25,7 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 
-use crate::types::names::{TEXT_KIND, name};
+use crate::types::names::{JSON, TEXT_KIND, name};
 
 /// Returns true if there is a cast between two types.
 pub(super) fn exists(from: &DataType, to: &DataType) -> bool {
@@ -34,7 +35,7 @@ pub(super) fn exists(from: &DataType, to: &DataType) -> bool {
         |t: &DataType| matches!(t, Date32 | Date64 | Timestamp(..) | Time32(_) | Time64(_) | Interval(_));
     match (from, to) {
         (Null, _) => true,
-        (from, to) if is_text(from) || is_text(to) => true,
+        (from, to) if from.is_string() || to.is_string() => true,
         (from, to) if number(from) && time(to) || time(from) && number(to) => false,
         (Interval(_) | Duration(_), Date32 | Date64 | Timestamp(..)) => false,
         (Date32 | Date64 | Timestamp(..), Interval(_) | Duration(_)) => false,
@@ -58,10 +59,6 @@ pub(super) fn way_out(from: &DataType, to: &DataType) -> &'static str {
     }
 }
 
-fn is_text(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-}
-
 /// Returns true if Arrow's cast differs from DuckDB's.
 fn differs(from: &DataType, to: &DataType) -> bool {
     use DataType::{
@@ -69,8 +66,8 @@ fn differs(from: &DataType, to: &DataType) -> bool {
         Timestamp,
     };
     match (from, to) {
-        (from, to) if is_text(from) => !is_text(to) && !matches!(to, DataType::Dictionary(..)),
-        (from, to) if is_text(to) => {
+        (from, to) if from.is_string() => !to.is_string() && !matches!(to, DataType::Dictionary(..)),
+        (from, to) if to.is_string() => {
             from.is_floating()
                 || matches!(
                     from,
@@ -111,7 +108,8 @@ pub(super) fn function(
     let (from, to) = (expr.get_type(schema)?, target.data_type());
     let kind = target.metadata().get(TEXT_KIND).cloned();
     if let Some(kind) = &kind
-        && !is_text(&from)
+        && kind != "JSON"
+        && !from.is_string()
         && from != DataType::Null
     {
         let message = format!("cannot cast {} to {kind}: cast it to VARCHAR first", name(&from));
@@ -157,7 +155,10 @@ impl ScalarUDFImpl for CastFunction {
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let nullable = self.how.safe || args.arg_fields.iter().any(|field| field.is_nullable());
-        Ok(Arc::new(Field::new(self.name(), self.to.clone(), nullable)))
+        let field = Field::new(self.name(), self.to.clone(), nullable);
+        // As the cast that it replaces.
+        let kind = self.how.kind.iter().map(|kind| (TEXT_KIND.to_string(), kind.clone()));
+        Ok(Arc::new(field.with_metadata(kind.collect())))
     }
 
     fn is_strict(&self) -> bool {
@@ -203,13 +204,38 @@ impl How {
     }
 }
 
+/// Casts values to the type of a table's column.
+///
+/// # Errors
+/// Returns an error that names the column and the first value that does not fit, or their type if it has no cast.
+pub(crate) fn cast(values: &ArrayRef, to: &DataType, column: &str) -> Result<ArrayRef> {
+    if !exists(values.data_type(), to) {
+        let (from, to) = (name(values.data_type()), name(to));
+        return Err(exec_datafusion_err!(
+            "cannot put the values into column {column} of type {to}: they have type {from}; cast them"
+        ));
+    }
+    convert(values, to, &How { safe: false, kind: None, column: Some(column.to_string()) })
+}
+
+/// Converts an array to a type. With `safe`, values that do not fit become NULL.
+///
+/// # Errors
+/// Returns an error for the first value that does not fit.
+pub(crate) fn converted(array: &ArrayRef, to: &DataType, safe: bool) -> Result<ArrayRef> {
+    convert(array, to, &How { safe, kind: None, column: None })
+}
+
 /// Converts an array to a type.
 ///
 /// # Errors
 /// Returns an error for the first value that does not fit, unless `how` makes it NULL.
 fn convert(array: &ArrayRef, to: &DataType, how: &How) -> Result<ArrayRef> {
     let from = array.data_type();
-    if is_text(from)
+    if !from.is_string() && how.kind.as_deref() == Some("JSON") {
+        return json::made(array);
+    }
+    if from.is_string()
         && let Some(kind) = &how.kind
     {
         return stored::convert(&texts(array)?, kind, to, how);
@@ -218,8 +244,9 @@ fn convert(array: &ArrayRef, to: &DataType, how: &How) -> Result<ArrayRef> {
         return arrow(array, to, how);
     }
     match (from, to) {
-        (from, to) if is_text(from) => from_text(&texts(array)?, to, how),
-        (_, to) if is_text(to) => arrow(&text::shown(array)?, to, how),
+        (from, to) if *from == JSON => json::cast(texts(array)?.iter(), to, how),
+        (from, to) if from.is_string() => from_text(&texts(array)?, to, how),
+        (_, to) if to.is_string() => arrow(&text::shown(array)?, to, how),
         // Through a type that Arrow converts to and from both.
         (DataType::Decimal128(..), DataType::Boolean) => {
             arrow(&arrow(array, &DataType::Float64, how)?, to, how)
@@ -233,6 +260,14 @@ fn convert(array: &ArrayRef, to: &DataType, how: &How) -> Result<ArrayRef> {
         (_, DataType::Timestamp(_, Some(zone))) => crate::types::zone::instant(array, zone, to),
         _ => nested::convert(array, to, how),
     }
+}
+
+/// Returns the values of an array as views of text, as a cast to VARCHAR does.
+///
+/// # Errors
+/// Returns an error for a type that has no text.
+pub(crate) fn to_text(array: &ArrayRef) -> Result<ArrayRef> {
+    convert(array, &DataType::Utf8View, &How { safe: true, kind: None, column: None })
 }
 
 /// Converts text to any other type.
@@ -289,4 +324,25 @@ fn quoted(text: &str) -> String {
     const SHOWN: usize = 60;
     let shown: String = text.chars().take(SHOWN).collect();
     format!("'{shown}{}'", if shown.len() < text.len() { "…" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::{Decimal128Array, Float64Array, Int32Array, StringArray};
+
+    #[test]
+    fn fractions_are_rounded_and_values_that_do_not_fit_are_named() {
+        let floats: ArrayRef = Arc::new(Float64Array::from(vec![1.5, 2.5, -0.4]));
+        let whole = cast(&floats, &DataType::Int32, "a").unwrap();
+        assert_eq!(whole.as_ref(), &Int32Array::from(vec![2, 2, 0]) as &dyn Array);
+        let decimals = Decimal128Array::from(vec![15, 25, -15]).with_precision_and_scale(3, 1).unwrap();
+        let whole = cast(&(Arc::new(decimals) as ArrayRef), &DataType::Int32, "a").unwrap();
+        assert_eq!(whole.as_ref(), &Int32Array::from(vec![2, 3, -2]) as &dyn Array);
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["abc"]));
+        let error = cast(&text, &DataType::Int32, "Qty").unwrap_err().to_string();
+        assert!(error.contains("cannot cast 'abc' of column Qty to INTEGER"), "{error}");
+        let error = cast(&whole, &DataType::Date32, "day").unwrap_err().to_string();
+        assert!(error.contains("column day of type DATE: they have type INTEGER"), "{error}");
+    }
 }

@@ -7,13 +7,14 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 
 use crate::types::cast::{How, arrow, quoted};
+use crate::types::json::Json;
 
 /// Checks texts against a type that is stored as text, and gives them their usual form.
 pub(super) fn convert(texts: &StringViewArray, kind: &str, to: &DataType, how: &How) -> Result<ArrayRef> {
     let members = members(kind);
     let one = |text: &str| match kind {
         "UUID" => uuid(text),
-        "JSON" => is_json(text).then(|| text.to_string()),
+        "JSON" => Json::parse(text).is_ok().then(|| text.to_string()),
         "BIT" => {
             (!text.is_empty() && text.bytes().all(|b| matches!(b, b'0' | b'1'))).then(|| text.to_string())
         }
@@ -39,7 +40,7 @@ pub(super) fn convert(texts: &StringViewArray, kind: &str, to: &DataType, how: &
 }
 
 /// Returns the values of `ENUM('a', 'b')`.
-fn members(kind: &str) -> Vec<String> {
+pub(in crate::types) fn members(kind: &str) -> Vec<String> {
     let Some(list) = kind.strip_prefix("ENUM('").and_then(|rest| rest.strip_suffix("')")) else {
         return Vec::new();
     };
@@ -88,72 +89,6 @@ pub(super) fn bytes(texts: &StringViewArray, to: &DataType, how: &How) -> Result
     arrow(&(Arc::new(values.finish()) as ArrayRef), to, how)
 }
 
-/// Returns true if the text is one JSON value.
-fn is_json(text: &str) -> bool {
-    value(text.trim(), 0).is_some_and(|rest| rest.trim_start().is_empty())
-}
-
-/// Maximum nesting of JSON, which is read recursively.
-const MAX_DEPTH: usize = 100;
-
-/// Reads one JSON value and returns the rest of the text.
-fn value(text: &str, depth: usize) -> Option<&str> {
-    let text = text.trim_start();
-    if depth > MAX_DEPTH {
-        return None;
-    }
-    match text.chars().next()? {
-        '{' => sequence(&text[1..], '}', |rest| {
-            let rest = string(rest.trim_start())?.trim_start();
-            value(rest.strip_prefix(':')?, depth + 1)
-        }),
-        '[' => sequence(&text[1..], ']', |rest| value(rest, depth + 1)),
-        '"' => string(text),
-        '-' | '0'..='9' => number(text),
-        _ => ["true", "false", "null"].iter().find_map(|word| text.strip_prefix(word)),
-    }
-}
-
-fn sequence<'a>(text: &'a str, end: char, item: impl Fn(&'a str) -> Option<&'a str>) -> Option<&'a str> {
-    let mut rest = text.trim_start();
-    if let Some(rest) = rest.strip_prefix(end) {
-        return Some(rest);
-    }
-    loop {
-        rest = item(rest)?.trim_start();
-        match rest.strip_prefix(',') {
-            Some(after) => rest = after,
-            None => return rest.strip_prefix(end),
-        }
-    }
-}
-
-fn string(text: &str) -> Option<&str> {
-    let inner = text.strip_prefix('"')?;
-    let mut escaped = false;
-    for (at, c) in inner.char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => return Some(&inner[at + 1..]),
-            c if c < ' ' => return None,
-            _ => {}
-        }
-    }
-    None
-}
-
-fn number(text: &str) -> Option<&str> {
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E')))
-        .unwrap_or(text.len());
-    let number = &text[..end];
-    let whole = number.trim_start_matches('-').split(['.', 'e', 'E']).next()?;
-    let leading_zero = whole.len() > 1 && whole.starts_with('0');
-    (number.parse::<f64>().is_ok() && !leading_zero && !number.ends_with('.') && !whole.is_empty())
-        .then(|| &text[end..])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,15 +99,5 @@ mod tests {
         assert_eq!(uuid("550E8400-e29b-41d4-a716-446655440000"), form);
         assert_eq!(uuid("{550e8400e29b41d4a716446655440000}"), form);
         assert_eq!(uuid("xx"), None);
-    }
-
-    #[test]
-    fn json_is_checked() {
-        for text in ["{\"a\": [1, -2.5e3, true], \"b\": {\"c\\\"\": null}}", "[]", "1", " \"x\" "] {
-            assert!(is_json(text), "{text}");
-        }
-        for text in ["{a: 1}", "[1,]", "01", "\"x", "{} {}", "", "nul"] {
-            assert!(!is_json(text), "{text}");
-        }
     }
 }

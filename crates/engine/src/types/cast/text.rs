@@ -14,12 +14,14 @@ use datafusion::arrow::datatypes::{
 use datafusion::common::Result;
 use datafusion::functions::datetime::to_local_time::adjust_to_local_time;
 
+use crate::calendar::civil;
+
 /// Writes the value of a row.
 type Writer<'a> = Box<dyn Fn(usize, &mut String) -> Result<()> + 'a>;
 
 /// Returns the texts of an array.
 pub(super) fn shown(array: &ArrayRef) -> Result<ArrayRef> {
-    let writer = writer(array, false)?;
+    let writer = writer(array)?;
     let mut texts = StringViewBuilder::with_capacity(array.len());
     let mut text = String::new();
     let nulls = array.logical_nulls();
@@ -35,8 +37,8 @@ pub(super) fn shown(array: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(texts.finish()))
 }
 
-/// Returns the writer of an array. `nested` values are quoted where their text would be ambiguous.
-fn writer<'a>(array: &ArrayRef, nested: bool) -> Result<Writer<'a>> {
+/// Returns the writer of an array.
+fn writer<'a>(array: &ArrayRef) -> Result<Writer<'a>> {
     Ok(match array.data_type() {
         DataType::Float32 => {
             let floats = array.as_primitive::<Float32Type>().clone();
@@ -160,28 +162,34 @@ fn writer<'a>(array: &ArrayRef, nested: bool) -> Result<Writer<'a>> {
             let views = cast(array, &DataType::Utf8View)?;
             views.as_string_view().iter().for_each(|text| texts.append_option(text));
             let texts = texts.finish();
-            let text = matches!(array.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
             Box::new(move |row, out| {
-                match nested && text && is_ambiguous(texts.value(row)) {
-                    true => write!(out, "'{}'", texts.value(row).replace('\\', "\\\\").replace('\'', "\\'"))
-                        .unwrap_or_default(),
-                    false => out.push_str(texts.value(row)),
-                }
+                out.push_str(texts.value(row));
                 Ok(())
             })
         }
     })
 }
 
-/// Returns the writer of values within a list, struct or map.
+/// Returns the writer of values within a list, struct or map, which are quoted where their text would be ambiguous.
 fn element<'a>(array: &ArrayRef) -> Result<Writer<'a>> {
-    let (writer, nulls) = (writer(array, true)?, array.logical_nulls());
+    let (writer, nulls) = (writer(array)?, array.logical_nulls());
+    let kind = array.data_type();
+    let plain = kind.is_numeric() || kind.is_nested() || matches!(kind, DataType::Boolean);
     Ok(Box::new(move |row, out| match nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
         true => {
             out.push_str("NULL");
             Ok(())
         }
-        false => writer(row, out),
+        false if plain => writer(row, out),
+        false => {
+            let start = out.len();
+            writer(row, out)?;
+            if is_ambiguous(&out[start..]) {
+                let text = out.split_off(start);
+                write!(out, "'{}'", text.replace('\\', "\\\\").replace('\'', "\\'")).unwrap_or_default();
+            }
+            Ok(())
+        }
     }))
 }
 
@@ -229,18 +237,6 @@ fn timestamp(out: &mut String, seconds: i64, fraction: i64, digits: usize) {
     let (shown, era) = if year > 0 { (year, "") } else { (1 - year, " (BC)") };
     write!(out, "{shown:04}-{month:02}-{day:02}{era} ").unwrap_or_default();
     clock(out, of_day, fraction, digits);
-}
-
-/// Returns the year, month and day of the days since 1970.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
 /// Writes `HH:MM:SS[.F]` without zeros at the end of the fraction.

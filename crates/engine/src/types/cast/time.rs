@@ -13,6 +13,7 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::common::Result;
 
+use crate::calendar;
 use crate::types::cast::{How, arrow, parse, quoted};
 use crate::types::zone;
 
@@ -158,27 +159,7 @@ fn date(text: &str) -> Option<(i32, &str)> {
         Some(rest) => (1 - year, rest),
         None => (if negative { -year } else { year }, rest),
     };
-    Some((days_since_1970(year, month, day)?, rest))
-}
-
-/// Returns the days since 1970 of a date in the proleptic Gregorian calendar, if it exists.
-fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i32> {
-    let leap = year.rem_euclid(4) == 0 && (year.rem_euclid(100) != 0 || year.rem_euclid(400) == 0);
-    let length = match month {
-        2 => 28 + i64::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    if !(1..=length).contains(&day) {
-        return None;
-    }
-    // Years start in March, so that leap days come last.
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468;
-    i32::try_from(days).ok()
+    Some((calendar::date(year, month, day)?, rest))
 }
 
 /// Parses a time of day, and returns its nanoseconds and the rest of the text.
@@ -256,7 +237,7 @@ mod tests {
             assert_eq!(day(text), Some(19_727), "{text}");
         }
         assert_eq!([day("epoch"), day("1969-12-31"), day("0000-03-01")], [Some(0), Some(-1), Some(-719_468)]);
-        assert_eq!(day("0044-03-15 (BC)"), days_since_1970(-43, 3, 15));
+        assert_eq!(day("0044-03-15 (BC)"), calendar::date(-43, 3, 15));
         for text in [
             "2024-02-30",
             "2023-02-29",

@@ -144,6 +144,12 @@ impl<'t> Analytic<'t> {
         self.changed(terms).limits.modelled_ns(&[])
     }
 
+    /// Returns the share of the modelled time under changes for which the job waits only for cores.
+    pub fn share_of_cores(&self, terms: &Terms) -> f64 {
+        let limits = self.changed(terms).limits;
+        1.0 - ratio(limits.modelled_ns(&[kind::CPU]), limits.modelled_ns(&[])).unwrap_or(1.0)
+    }
+
     /// Returns the modelled time under changes, and the bottleneck, chosen as in the analysis.
     pub fn modelled(&self, terms: &Terms) -> (f64, Option<Bottleneck>) {
         let changed = self.changed(terms);

@@ -1,9 +1,13 @@
 //! Both predictors for traces of monotasks.
 
 mod analytic;
+mod columns;
 mod curve;
+mod operators;
+mod query;
 mod recorded;
 mod rework;
+mod rows;
 mod scenario;
 mod service;
 mod simulate;
@@ -20,8 +24,13 @@ use crate::whatif::parallel::join;
 use crate::whatif::{Baseline, Basis, Changes, Estimate, Tasks, WhatIfError};
 use analytic::Analytic;
 use recorded::{Order, Recorded};
+use rows::Reach;
 use scenario::{Scenario, Terms};
 use simulate::simulate;
+
+/// Nine in ten runs of a job that waits only for cores differ from another run by less, as a logarithm: the ten queries of
+/// `python -m bench.slowed --seed 1`, each predicted from one run.
+const CORE_TIME_VARIES: f64 = 0.15;
 
 /// A recorded job, prepared for both predictors.
 pub(crate) struct Monotasks<'t> {
@@ -63,6 +72,22 @@ impl<'t> Monotasks<'t> {
     }
 }
 
+impl Monotasks<'_> {
+    /// Returns how much less and more than `likely` the job takes if changes reach as far as they can, or no farther
+    /// than they must, as logarithms.
+    fn bounds(&self, changes: &Changes, likely: u64) -> Result<(f64, f64), WhatIfError> {
+        let (mut faster, mut slower) = (0.0_f64, 0.0_f64);
+        for reach in [Reach::Least, Reach::Most] {
+            let bound = Scenario::of(&self.recorded, changes, reach)?;
+            let simulated = simulate(&bound.recorded, &bound.terms.free);
+            let times = simulated.and_then(|ns| ratio(ns as f64, likely as f64)).filter(|times| *times > 0.0);
+            let apart = times.map_or(0.0, f64::ln);
+            (faster, slower) = (faster.max(-apart), slower.max(apart));
+        }
+        Ok((faster, slower))
+    }
+}
+
 impl Basis for Monotasks<'_> {
     fn tasks(&self) -> Tasks {
         Tasks::Monotasks
@@ -87,15 +112,24 @@ impl Basis for Monotasks<'_> {
     }
 
     fn estimate(&self, changes: &Changes) -> Result<Estimate, WhatIfError> {
-        let scenario = Scenario::of(&self.recorded, changes)?;
+        let scenario = Scenario::of(&self.recorded, changes, Reach::Likely)?;
         let (modelled, bottleneck) = self.analytic.modelled(&scenario.terms);
         let simulated = simulate(&scenario.recorded, &scenario.terms.free);
+        let mut uncertainty = scenario.uncertainty;
+        if let Some(likely) = simulated.filter(|_| scenario.reaches) {
+            let (faster, slower) = self.bounds(changes, likely)?;
+            uncertainty = (uncertainty.0 + faster, uncertainty.1 + slower);
+        }
+        if changes.is_of_code() {
+            let varies = CORE_TIME_VARIES * self.analytic.share_of_cores(&scenario.terms);
+            uncertainty = (uncertainty.0.hypot(varies), uncertainty.1.hypot(varies));
+        }
         Ok(Estimate {
             analytic_ms: self.modelled_ms.map(|_| ms(modelled)),
             simulated_ms: simulated.map(|ns| ms(ns as f64)),
             bottleneck,
             assumptions: scenario.assumptions,
-            uncertainty: scenario.uncertainty,
+            uncertainty,
         })
     }
 
@@ -130,6 +164,7 @@ fn singles(trace: &Trace) -> Vec<String> {
     singles.extend(input.then(|| "input=memory".to_string()));
     singles.extend(decoded.then(|| "input=memory-decoded".to_string()));
     singles.extend((trace.machines.len() > 1).then(|| "machines=x2".to_string()));
+    singles.extend(query::candidates(trace));
     used.sort_unstable();
     singles.extend(used.iter().map(|kind| format!("no={kind}")));
     singles

@@ -18,11 +18,12 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use pellucid_trace::{Multitask, Phase, Trace, kind};
+use pellucid_trace::{Multitask, Part, Phase, Trace, kind};
 
 use super::service::Service;
 use crate::index::{Ix, JobIx, MachineIx, MonotaskIx, MultitaskIx, ResourceIx, StageIx, Table};
 use crate::monotasks::demand::{Demands, core_time, service};
+use crate::numbers::ratio;
 
 /// A monotask to simulate.
 #[derive(Debug, Clone)]
@@ -87,6 +88,41 @@ pub(crate) struct Job {
     pub tail_ns: u64,
 }
 
+/// An operator of a stage.
+#[derive(Debug, Clone)]
+pub(crate) struct Operator {
+    pub number: u32,
+    pub name: String,
+    pub stage: StageIx,
+    pub part: Part,
+    /// Numbers of the operators of its stage whose rows it takes.
+    pub inputs: Vec<u32>,
+    /// The stage whose output it reads.
+    pub from: Option<StageIx>,
+    /// True if a change has left out the exchange that it reads.
+    pub left_out: bool,
+    /// Rows of its output; `None` if it returns none.
+    pub rows: Option<f64>,
+    /// Bytes of its output, if they were counted.
+    pub bytes: Option<f64>,
+    /// Its share of the core time of the stage's compute monotasks.
+    pub share: f64,
+    /// True if all of its core time was in one monotask.
+    pub once: bool,
+    /// Columns that it decodes, if they were measured.
+    pub columns: Vec<ReadColumn>,
+}
+
+/// A column that a scan decodes.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadColumn {
+    pub name: String,
+    /// Its share of the core time of the stage's compute monotasks.
+    pub core: f64,
+    /// Its share of the bytes of the stage's input.
+    pub bytes: f64,
+}
+
 /// The recorded jobs to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded {
@@ -94,6 +130,8 @@ pub(crate) struct Recorded {
     pub stages: Table<StageIx, Stage>,
     /// Shared between changes that leave the work unchanged.
     pub tasks: Arc<Table<MultitaskIx, Task>>,
+    /// In the order of the trace, so after their inputs. Shared between changes that leave them unchanged.
+    pub operators: Arc<Vec<Operator>>,
     pub services: Table<ResourceIx, Service>,
     pub machines: u32,
     pub memory_bytes: Table<MachineIx, Option<u64>>,
@@ -116,6 +154,7 @@ impl Recorded {
             jobs: jobs(trace, &stage_ends),
             stages: stages(trace, &stage_ends),
             tasks: Arc::new(tasks.collect()),
+            operators: Arc::new(operators(trace)),
             services,
             machines: trace.machines.len().max(1) as u32,
             memory_bytes: trace.machines.iter().map(|m| m.memory_bytes).collect(),
@@ -221,6 +260,45 @@ fn stages(trace: &Trace, ends: &Table<StageIx, u64>) -> Table<StageIx, Stage> {
         Stage { job, after, gap_ns: stage.submitted_ns.saturating_sub(from) }
     });
     each.collect()
+}
+
+fn operators(trace: &Trace) -> Vec<Operator> {
+    // Core time and input of each stage's compute monotasks.
+    let mut sums: Table<StageIx, (u64, u64)> = Table::filled(trace.stages.len(), (0, 0));
+    for monotask in trace.monotasks.iter().filter(|m| m.phase == Phase::Compute) {
+        let task = trace.multitasks.get(monotask.multitask as usize);
+        if let Some((core_ns, bytes)) = task.and_then(|task| sums.get_mut(StageIx(task.stage))) {
+            *core_ns = core_ns.saturating_add(monotask.cpu_ns.unwrap_or(0));
+            *bytes = bytes.saturating_add(monotask.bytes.unwrap_or(0));
+        }
+    }
+    let of = |operator: &pellucid_trace::Operator| {
+        let stage = StageIx(operator.stage);
+        let (core_ns, bytes) = sums.get(stage).map(|(core_ns, bytes)| (*core_ns as f64, *bytes as f64))?;
+        let share = ratio(operator.cpu_ns as f64, core_ns);
+        let from = operator.from.map(StageIx);
+        let column = |column: &pellucid_trace::Column| ReadColumn {
+            name: column.name.clone(),
+            core: ratio(column.cpu_ns as f64, core_ns).unwrap_or(0.0),
+            bytes: ratio(column.encoded_bytes as f64, bytes).unwrap_or(0.0),
+        };
+        Some(Operator {
+            number: operator.operator,
+            name: operator.name.clone(),
+            stage,
+            part: operator.part,
+            inputs: operator.inputs.clone(),
+            // As with stages, only earlier ones can be read.
+            from: from.filter(|from| *from < stage),
+            left_out: false,
+            rows: operator.rows.map(|rows| rows as f64),
+            bytes: operator.bytes.map(|bytes| bytes as f64),
+            share: share.unwrap_or(0.0).min(1.0),
+            once: operator.max_cpu_ns == operator.cpu_ns,
+            columns: operator.columns.iter().map(column).collect(),
+        })
+    };
+    trace.operators.iter().filter_map(of).collect()
 }
 
 /// Returns how long each monotask's slot was free, with the monotask queued, before it started.

@@ -66,6 +66,20 @@ pub(crate) fn partitions(recorded: &mut Recorded, amount: Amount) -> usize {
     changed
 }
 
+/// Divides one stage into another number of multitasks. Returns false if that is not possible.
+pub(crate) fn multitasks(recorded: &mut Recorded, stage: StageIx, amount: Amount) -> bool {
+    let mut tasks = by_stage(recorded);
+    let of_stage = &mut tasks[stage];
+    if of_stage.is_empty() || any_submitted_by_others(of_stage) {
+        return false;
+    }
+    let parts = of_stage.len() as f64;
+    let wanted = amount.of(Some(parts)).unwrap_or(parts).round().clamp(1.0, 1e6);
+    *of_stage = divide(of_stage, wanted as usize);
+    replace_tasks(recorded, tasks);
+    true
+}
+
 /// Scales the input: more multitasks where it is read, larger ones elsewhere.
 pub(crate) fn scale(recorded: &mut Recorded, factor: f64) {
     let by_stage = by_stage(recorded);
@@ -119,7 +133,47 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
         }
         kept.push(drop_monotasks(task, &input));
     }
-    // Indices of submitting monotasks may have changed.
+    renumber_submitters(recorded, &kept);
+    copied
+}
+
+/// Returns the work on each resource, and on each link what crosses it.
+pub(crate) fn work(recorded: &Recorded) -> Table<ResourceIx, f64> {
+    let mut work = Table::<ResourceIx, f64>::filled(recorded.services.len(), 0.0);
+    for monotask in recorded.tasks.iter().flat_map(|task| &task.monotasks) {
+        work[monotask.resource] += monotask.work;
+        if let Some(link) = recorded.services[monotask.resource].link.and_then(|link| work.get_mut(link)) {
+            *link += monotask.work;
+        }
+    }
+    work
+}
+
+/// Multiplies the bytes that a stage reads.
+pub(crate) fn scale_input(recorded: &mut Recorded, stage: StageIx, factor: f64) {
+    let services = &recorded.services;
+    for task in Arc::make_mut(&mut recorded.tasks).iter_mut().filter(|task| task.stage == stage) {
+        for monotask in &mut task.monotasks {
+            monotask.cached_bytes *= factor;
+            if is_input(monotask.phase, &services[monotask.resource].kind) {
+                monotask.work *= factor;
+            }
+        }
+    }
+}
+
+/// Drops the monotasks of each multitask that `goes` is true for.
+pub(crate) fn drop_each(recorded: &mut Recorded, goes: impl Fn(&Task, &Mono) -> bool) {
+    let mut kept = Table::<MultitaskIx, _>::default();
+    for task in Arc::make_mut(&mut recorded.tasks) {
+        let gone: Vec<bool> = task.monotasks.iter().map(|monotask| goes(task, monotask)).collect();
+        kept.push(drop_monotasks(task, &gone));
+    }
+    renumber_submitters(recorded, &kept);
+}
+
+/// Updates the indices of submitting monotasks after some were dropped.
+fn renumber_submitters(recorded: &mut Recorded, kept: &Table<MultitaskIx, Vec<Option<u32>>>) {
     for task in Arc::make_mut(&mut recorded.tasks) {
         if let Submission::During { multitask, monotask, .. } = &mut task.submission
             && let Some(place) = kept[*multitask].get(*monotask as usize).copied().flatten()
@@ -127,7 +181,6 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
             *monotask = place;
         }
     }
-    copied
 }
 
 /// Costs of requests to another storage.
@@ -362,7 +415,7 @@ pub(crate) fn has_input(recorded: &Recorded) -> bool {
 }
 
 /// Returns true for input: fetches from a store are input, fetches from another machine are exchanges.
-fn is_input(phase: Phase, kind: &str) -> bool {
+pub(crate) fn is_input(phase: Phase, kind: &str) -> bool {
     phase == Phase::Read || (phase == Phase::Fetch && kind == kind::STORE)
 }
 
@@ -418,23 +471,29 @@ fn add(bundle: &mut Task, task: &Task) {
     }
 }
 
-fn brings_in(phase: Phase) -> bool {
+pub(crate) fn brings_in(phase: Phase) -> bool {
     matches!(phase, Phase::Read | Phase::Fetch)
 }
 
 /// Returns true if some are submitted by others, by index, so that their number cannot change.
 fn any_submitted_by_others(tasks: &[Task]) -> bool {
-    tasks.iter().any(|t| !matches!(t.submission, Submission::WithStage(_)))
+    tasks.iter().any(submitted_by_others)
 }
 
-fn times(monotask: &mut Mono, factor: f64) {
+/// Returns true for a multitask that others submit.
+pub(crate) fn submitted_by_others(task: &Task) -> bool {
+    !matches!(task.submission, Submission::WithStage(_))
+}
+
+pub(crate) fn times(monotask: &mut Mono, factor: f64) {
     monotask.work *= factor;
     monotask.decode *= factor;
     monotask.waits *= factor;
     monotask.cached_bytes *= factor;
 }
 
-fn by_stage(recorded: &Recorded) -> Table<StageIx, Vec<Task>> {
+/// Returns the multitasks by stage.
+pub(crate) fn by_stage(recorded: &Recorded) -> Table<StageIx, Vec<Task>> {
     let mut by_stage = Table::<StageIx, Vec<Task>>::filled(recorded.stages.len(), Vec::new());
     for task in recorded.tasks.iter() {
         by_stage[task.stage].push(task.clone());
@@ -443,7 +502,7 @@ fn by_stage(recorded: &Recorded) -> Table<StageIx, Vec<Task>> {
 }
 
 /// Replaces all multitasks, stage by stage, and updates the indices of submitters.
-fn replace_tasks(recorded: &mut Recorded, by_stage: Table<StageIx, Vec<Task>>) {
+pub(crate) fn replace_tasks(recorded: &mut Recorded, by_stage: Table<StageIx, Vec<Task>>) {
     let mut moved = Table::<MultitaskIx, _>::filled(recorded.tasks.len(), MultitaskIx(0));
     let mut at = 0;
     let mut kept = Table::<StageIx, Vec<MultitaskIx>>::filled(by_stage.len(), Vec::new());

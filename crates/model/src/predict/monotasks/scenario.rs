@@ -9,8 +9,10 @@ use std::collections::BTreeSet;
 use pellucid_trace::kind;
 
 use super::curve::Curve;
+use super::operators::exchanges;
 use super::recorded::Recorded;
 use super::rework::{self, Requests};
+use super::rows::Reach;
 use super::service::{Service, core_curve};
 use crate::index::{MachineIx, ResourceIx, Table};
 use crate::whatif::{Amount, Change, Changes, InputFrom, Needs, Storage, WhatIfError, is_part, of_monotasks};
@@ -65,6 +67,9 @@ pub(crate) struct Scenario {
     pub assumptions: Vec<String>,
     /// Uncertainty of the assumptions, as shares of the prediction: faster and slower.
     pub uncertainty: (f64, f64),
+    pub reach: Reach,
+    /// True if the changes depend on their reach.
+    pub reaches: bool,
 }
 
 impl Scenario {
@@ -88,12 +93,14 @@ impl Scenario {
     ///
     /// # Errors
     /// Returns an error for a change that the trace does not support; the message names those it does.
-    pub fn of(recorded: &Recorded, changes: &Changes) -> Result<Scenario, WhatIfError> {
+    pub fn of(recorded: &Recorded, changes: &Changes, reach: Reach) -> Result<Scenario, WhatIfError> {
         let mut scenario = Scenario {
             recorded: recorded.clone(),
             terms: Scenario::terms(recorded),
             assumptions: Vec::new(),
             uncertainty: (0.0, 0.0),
+            reach,
+            reaches: false,
         };
         for setting in changes.settings() {
             scenario.apply(&setting.key, &setting.change)?;
@@ -116,6 +123,13 @@ impl Scenario {
             }
             Change::Input(from) => self.input(*from),
             Change::InputScale(factor) => self.scale(*factor),
+            Change::OperatorTime(number, factor) => self.operator_time(number, *factor),
+            Change::OperatorBytes(number, factor) => self.operator_bytes(number, *factor),
+            Change::OperatorMultitasks(number, amount) => self.operator_multitasks(number, *amount),
+            Change::DecodeTime(factor) => self.decode_time(*factor),
+            Change::Rows(number, factor) => self.rows(number, *factor),
+            Change::NoExchange(number) => self.no_exchange(number),
+            Change::Columns(table, kept) => self.columns(table, kept),
             Change::Storage(storage) => self.storage(storage),
             Change::No(what) => self.remove(what),
         }
@@ -128,7 +142,7 @@ impl Scenario {
     }
 
     /// Builds an error that ends with the keys this trace supports.
-    fn unsupported(&self, why: &str) -> WhatIfError {
+    pub(super) fn unsupported(&self, why: &str) -> WhatIfError {
         let has = |kind: &str| self.recorded.services.iter().any(|s| s.kind == kind);
         let divided = rework::partitions(&mut self.recorded.clone(), Amount::Times(1.0)) > 0;
         let there = |needs: Needs| match needs {
@@ -138,6 +152,10 @@ impl Scenario {
             Needs::Store => has(kind::STORE),
             Needs::Exchange => divided,
             Needs::Machines => self.recorded.machines > 1,
+            Needs::Operators => !self.recorded.operators.is_empty(),
+            Needs::ExchangeOperators => exchanges(&self.recorded.operators).next().is_some(),
+            Needs::Decoding => self.decodes(),
+            Needs::Columns => self.recorded.operators.iter().any(|o| !o.columns.is_empty()),
             Needs::Anything => true,
         };
         let keys = of_monotasks(there);
@@ -151,7 +169,7 @@ impl Scenario {
         self.terms.free.resize(resources, false);
     }
 
-    fn assume(&mut self, words: String) {
+    pub(super) fn assume(&mut self, words: String) {
         if !self.assumptions.contains(&words) {
             self.assumptions.push(words);
         }
@@ -367,8 +385,7 @@ impl Scenario {
             self.assume("all bytes read count as input: the trace does not separate them from spills".into());
         }
         let decoded = from == InputFrom::MemoryDecoded;
-        let decodes = self.recorded.tasks.iter().flat_map(|t| &t.monotasks).any(|m| m.decode > 0.0);
-        if decoded && !decodes {
+        if decoded && !self.decodes() {
             return Err(WhatIfError::Usage(
                 "input=memory-decoded: this trace does not say how long decoding took; use input=memory"
                     .into(),
@@ -389,6 +406,11 @@ impl Scenario {
             self.assume(format!("a core {what} from memory at {:.0} GB/s", 1.0 / COPY_NS_PER_BYTE));
         }
         Ok(())
+    }
+
+    /// Returns true if the trace says how long decoding took.
+    pub(super) fn decodes(&self) -> bool {
+        self.recorded.tasks.iter().flat_map(|t| &t.monotasks).any(|m| m.decode > 0.0)
     }
 
     fn scale(&mut self, factor: f64) -> Result<(), WhatIfError> {

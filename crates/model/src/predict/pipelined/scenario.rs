@@ -122,6 +122,18 @@ impl<'r> Scenario<'r> {
                     "an event log does not support this change; supported: {SUPPORTED}"
                 )));
             }
+            Change::OperatorTime(..)
+            | Change::OperatorBytes(..)
+            | Change::OperatorMultitasks(..)
+            | Change::Columns(..)
+            | Change::DecodeTime(_)
+            | Change::Rows(..)
+            | Change::NoExchange(_) => {
+                return Err(WhatIfError::Usage(format!(
+                    "an event log does not have the core time of operators, so changes to them cannot be predicted; \
+                     supported: {SUPPORTED}"
+                )));
+            }
         }
         Ok(())
     }

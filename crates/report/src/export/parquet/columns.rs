@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field};
-use pellucid_trace::{Operation, Outcome, Phase};
+use pellucid_trace::{Operation, Outcome, Part, Phase};
 
 type Take<'t, R, V> = Box<dyn Fn(usize, &R) -> Option<V> + 't>;
 
@@ -126,6 +126,12 @@ impl<'t> Cell<&'t str> for &Phase {
             Phase::Spill => "spill",
             Phase::Write => "write",
         })
+    }
+}
+
+impl<'t> Cell<&'t str> for &Part {
+    fn cell(self) -> Option<&'t str> {
+        Some(self.name())
     }
 }
 

@@ -45,6 +45,10 @@ pub fn parquet<W: Write + Send>(
     write!("stages", tables::stages(), stages);
     write!("multitasks", tables::multitasks(trace), trace.multitasks.iter());
     write!("monotasks", tables::monotasks(trace), trace.monotasks.iter());
+    write!("operators", tables::operators(trace), trace.operators.iter());
+    write!("columns", tables::columns(trace), tables::columns_of(trace));
+    write!("expressions", tables::expressions(trace), tables::expressions_of(trace));
+    write!("stacks", tables::stacks(trace), trace.stacks.iter());
     write!("pipelined_tasks", tables::pipelined_tasks(trace), trace.pipelined_tasks.iter());
     write!("sampled_tasks", tables::sampled_tasks(trace), trace.sampled_tasks.iter());
     write!("exchanges", tables::exchanges(trace), trace.exchanges.iter());

@@ -1,8 +1,9 @@
 //! The columns of each table after `id`, in the order of `docs/exports.md`.
 
 use pellucid_trace::{
-    Blocked, ConcurrencyChange, Exchange, Job, JobEnd, Machine, Monotask, Multitask, PipelinedTask, Resource,
-    SampledTask, Stage, StageEnd, StorageOperation, Trace, UtilizationSample,
+    Blocked, Column as DecodedColumn, ConcurrencyChange, Exchange, Expression, Job, JobEnd, Machine,
+    Monotask, Multitask, Operator, PipelinedTask, Resource, SampledTask, Stack, Stage, StageEnd,
+    StorageOperation, Trace, UtilizationSample,
 };
 
 use super::columns::{Cell, Column};
@@ -105,6 +106,45 @@ pub(super) fn monotasks<'t>(trace: &'t Trace) -> Columns<'t, &'t Monotask> {
         text outcome,
     ];
     joined([place, of_resource(trace, |m: &&Monotask| m.resource), used])
+}
+
+pub(super) fn operators<'t>(trace: &'t Trace) -> Columns<'t, &'t Operator> {
+    columns![o: &'t Operator;
+        whole stage, whole job = job(trace, o.stage), whole operator, text name = &o.name, text detail = o.detail.as_ref()?,
+        text part, whole from_stage = o.from?, whole cpu_ns, whole max_cpu_ns, whole batches, whole rows,
+        whole planned_rows, whole bytes, whole peak_bytes,
+    ]
+}
+
+/// Returns the columns that scans decoded, each with its scan.
+pub(super) fn columns_of(trace: &Trace) -> impl Iterator<Item = (&Operator, &DecodedColumn)> {
+    trace.operators.iter().flat_map(|scan| scan.columns.iter().map(move |column| (scan, column)))
+}
+
+pub(super) fn columns<'t>(trace: &'t Trace) -> Columns<'t, (&'t Operator, &'t DecodedColumn)> {
+    columns![c: (&'t Operator, &'t DecodedColumn);
+        whole stage = c.0.stage, whole job = job(trace, c.0.stage), whole operator = c.0.operator,
+        text operator_name = &c.0.name, text name = &c.1.name, whole cpu_ns = c.1.cpu_ns,
+        whole encoded_bytes = c.1.encoded_bytes, whole decoded_bytes = c.1.decoded_bytes,
+    ]
+}
+
+/// Returns the expressions of operators, each with its operator.
+pub(super) fn expressions_of(trace: &Trace) -> impl Iterator<Item = (&Operator, &Expression)> {
+    trace.operators.iter().flat_map(|of| of.expressions.iter().map(move |expression| (of, expression)))
+}
+
+pub(super) fn expressions<'t>(trace: &'t Trace) -> Columns<'t, (&'t Operator, &'t Expression)> {
+    columns![e: (&'t Operator, &'t Expression);
+        whole stage = e.0.stage, whole job = job(trace, e.0.stage), whole operator = e.0.operator,
+        text operator_name = &e.0.name, text text = &e.1.text, whole cpu_ns = e.1.cpu_ns, whole rows = e.1.rows,
+    ]
+}
+
+pub(super) fn stacks<'t>(trace: &'t Trace) -> Columns<'t, &'t Stack> {
+    columns![s: &'t Stack;
+        whole stage, whole job = job(trace, s.stage), whole operator, whole count, text frames = &s.frames,
+    ]
 }
 
 /// Lists the two columns of each blocked time: the measured time, and the upper bound.

@@ -88,6 +88,17 @@ pub(crate) fn days_of_month(year: i64, month: i64) -> i64 {
     }
 }
 
+/// Returns true if a date exists.
+pub(crate) fn exists(year: i64, month: i64, day: i64) -> bool {
+    (1..=12).contains(&month) && (1..=days_of_month(year, month)).contains(&day)
+}
+
+/// Returns the days since 1970 of a date that exists and that DATE has.
+pub(crate) fn date(year: impl Into<i64>, month: impl Into<i64>, day: impl Into<i64>) -> Option<i32> {
+    let (year, month, day) = (year.into(), month.into(), day.into());
+    exists(year, month, day).then(|| i32::try_from(days(year, month, day)).ok())?
+}
+
 /// Returns the ISO year and week of a number of days since 1970.
 pub(crate) fn iso_week(days_since: i64) -> (i64, i64) {
     let monday_based = (weekday(days_since) + 6) % 7;
@@ -105,8 +116,9 @@ mod tests {
         for n in days(1700, 1, 1)..days(2200, 1, 1) {
             let (year, month, day) = civil(n);
             assert_eq!(days(year, month, day), n);
-            assert!((1..=days_of_month(year, month)).contains(&day));
+            assert!(exists(year, month, day));
         }
+        assert_eq!([date(1970, 1, 2), date(2023, 2, 29), date(2024, 13, 1)], [Some(1), None, None]);
         assert_eq!((days(1970, 1, 1), weekday(0)), (0, 4));
     }
 

@@ -1,15 +1,16 @@
 //! The `pellucid` command: parses the command line, runs one command, and maps its
 //! result to a message and an exit code.
 //!
+//! It is a library, so that the binary (`bin/pellucid.rs`) and the Python package share it.
 //! Each command has its own module (`sql`, `analyze`, `generate`, `demo`). `output` does
 //! not depend on the engine. `console` and `failure` implement the behaviour that all
 //! commands share: `--json`, streams and exit codes.
 
+mod advise;
 mod analyze;
 mod backtest;
 mod compare;
 mod console;
-mod cpu;
 mod demo;
 mod engine_options;
 mod execute;
@@ -17,13 +18,17 @@ mod export;
 mod failure;
 mod generate;
 mod inputs;
+mod install;
 mod interrupt;
 mod iterate;
 mod output;
+mod prompt;
 mod report;
+mod rewrite;
 mod script;
 mod spark;
 mod sql;
+mod start;
 mod storage;
 mod temporary;
 mod whatif;
@@ -32,7 +37,8 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 use console::{Color, Console};
 use failure::Failure;
 use std::ffi::OsString;
-use std::process::ExitCode;
+
+pub use start::{Program, check_processor};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -49,16 +55,20 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use
     about,
     max_term_width = 80,
     after_help = "\
+Without a command, opens a prompt on a terminal, and otherwise runs the
+statements that it reads from standard input, as `pellucid sql` does.
+
 Results go to standard output, everything else to standard error.
 Exit codes: 0 done, 1 it failed, 2 wrong usage, 130 interrupted.
 
 Example:
+  pellucid
   pellucid demo
   pellucid sql \"SELECT count(*) FROM 'data/*.parquet'\""
 )]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
     /// Print a single JSON document on standard output
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
@@ -78,6 +88,10 @@ enum Command {
     Analyze(analyze::Arguments),
     /// Predict a job's time with other hardware or settings
     Whatif(whatif::Arguments),
+    /// Advise on how a query's tables are stored
+    Advise(advise::Arguments),
+    /// Write a table as advice says
+    Rewrite(rewrite::Arguments),
     /// Compare predictions with measurements
     Backtest(Box<backtest::Arguments>),
     /// Show what changed between two runs, and whether it exceeds noise
@@ -96,18 +110,18 @@ enum Command {
     Generate(generate::Arguments),
     /// Generate data, run three queries, and show what limited them
     Demo(demo::Arguments),
+    /// Print a script that completes commands and options in a shell
+    Completions(install::Completions),
+    /// Write the manual pages of all commands
+    #[command(hide = true)]
+    Man(install::Man),
 }
 
-fn main() -> ExitCode {
-    // Must run before any code that may use the instructions it checks for.
-    cpu::check();
-    start()
-}
-
+/// Runs the command and returns its exit code. Usage errors, help and interrupts exit the process at once.
 #[inline(never)]
-fn start() -> ExitCode {
-    let arguments = parse();
-    if !matches!(arguments.command, Command::Analyze(_)) {
+pub fn main(program: Program) -> u8 {
+    let arguments = parse(program.register());
+    if !matches!(arguments.command, Some(Command::Analyze(_))) {
         // Keep freed memory for the next query: touching fresh pages costs up to half of a
         // join's time. `analyze` reads each log once, possibly on the machine that runs the
         // logged application, so it returns memory to the system.
@@ -119,23 +133,26 @@ fn start() -> ExitCode {
     let console = Console::new(arguments.json, arguments.quiet, arguments.color);
     let result = interrupt::install()
         .map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}")))
-        .and_then(|()| run(&arguments.command, &console));
+        .and_then(|()| match &arguments.command {
+            Some(command) => run(command, &console),
+            None => sql::run(&sql::Arguments::default(), &console),
+        });
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => {
             if let Some(message) = failure.message() {
                 console.error(message);
             }
-            ExitCode::from(failure.exit_code())
+            failure.exit_code()
         }
     }
 }
 
 /// Parses the command line. Parsing prints help and usage errors, so their colour is determined
 /// first.
-fn parse() -> Arguments {
-    let command = Arguments::command().color(color(std::env::args_os().skip(1)));
-    let arguments = std::env::args_os().map(script::comment_as_value);
+fn parse(program: &Program) -> Arguments {
+    let command = Arguments::command().color(color(program.arguments().iter().cloned()));
+    let arguments = program.name_and_arguments().iter().cloned().map(script::comment_as_value);
     let parsed = Arguments::from_arg_matches(&command.get_matches_from(arguments));
     parsed.unwrap_or_else(|error| error.format(&mut Arguments::command()).exit())
 }
@@ -165,6 +182,8 @@ fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Sql(arguments) => sql::run(arguments, console),
         Command::Analyze(arguments) => analyze::run(arguments, console),
         Command::Whatif(arguments) => whatif::run(arguments, console),
+        Command::Advise(arguments) => advise::run(arguments, console),
+        Command::Rewrite(arguments) => rewrite::run(arguments, console),
         Command::Backtest(arguments) => backtest::run(arguments, console),
         Command::Compare(arguments) => compare::run(arguments, console),
         Command::Report(arguments) => report::run(arguments, console),
@@ -174,6 +193,8 @@ fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Spark(arguments) => spark::execute(arguments, console),
         Command::Generate(arguments) => generate::run(arguments, console),
         Command::Demo(arguments) => demo::run(arguments, console),
+        Command::Completions(arguments) => install::completions(arguments, Arguments::command(), console),
+        Command::Man(arguments) => install::man(arguments, Arguments::command(), console),
     }
 }
 

@@ -1,0 +1,1 @@
+"""The prompt of `pellucid`, in a real terminal."""
