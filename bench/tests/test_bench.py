@@ -5,10 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from bench import table
+from bench import advice, events, table
 from bench.common import results, stats
 from bench.engine import event_logs, micro, recording, warm
 from bench.engine.sessions import ENGINES
+
+
+def test_page_names_every_module_that_runs():
+    folder = Path(table.__file__).parent
+    page = (folder / "README.md").read_text()
+    runs = [path.relative_to(folder) for path in folder.rglob("*.py") if "__main__" in path.read_text() and path.name != "table.py"]
+    runs = [path for path in runs if "tests" not in path.parts]
+    assert len(runs) > 20
+    names = {path: (f"`{path}`", f"bench.{'.'.join(path.with_suffix('').parts)}") for path in runs}
+    assert [str(path) for path, either in names.items() if not any(name in page for name in either)] == []
 
 
 def test_geometric_mean_cancels():
@@ -270,17 +280,23 @@ def test_two_disks_page():
 
 
 def share(query, **more):
-    found = {"events": 100, "trace_bytes": 3000, "core_ns": 10**9, "recording_ns": 10**6, "writer_ns": 10**6}
+    found = {"events": 100, "trace_bytes": 4800, "core_ns": 10**9, "recording_ns": 10**6, "writer_ns": 10**6}
+    found |= {"operators": 20, "operator_calls": 1000, "bytes_with_and_without_operators": [4800, 2400]}
+    found |= {"clock_reads": 400, "clock_ns": 1000.0, "wall_ns": 50.0}
     return line({"scale": 1, "what": "share", "query": query}, **(found | more))
 
 
 def test_recording_page():
     pairs = line({"scale": 1, "what": "pairs", "queries": [1]}, pairs_ms=[[101, 100], [99, 100], [100, 100]])
     page = table.page({"recording": [*(share(query) for query in range(1, 23)), pairs]})
-    assert "**0.002** (goal: at most 0.01): met" in page
-    assert "**30** (goal: at most 40): met" in page
-    assert "22 TPC-H queries, 2200 records" in page
-    assert f"3 of {recording.PAIRS} pairs" in page and "not resolved" in page
+    # 1 ms to record, 1 ms to write, two reads of 50 ns for each of 1000 calls, and 400 of 1 µs, of a second.
+    assert "**0.0025** (goal: at most 0.01): met" in page
+    assert "**30** (goal: at most 40): met" in page and "**2** (goal: at most 2): met" in page
+    assert "Calls of operators: 22,000, 0.0500% of core time at 50 ns a read of the wall clock and 1000 ns" in page
+    assert "22 TPC-H queries, 2200 records, of which 440 of operators" in page
+    assert f"(goal: a 95 % interval that reaches 1): not decided: 3 of {recording.PAIRS} pairs" in page
+    slower = line(pairs["case"], pairs_ms=[[101, 100], [102, 100], [101, 100]] * 7)
+    assert "1.0133, 1.0111 to 1.0155** (goal: a 95 % interval that reaches 1): not met" in table.page({"recording": [slower]})
 
 
 def test_missing_share_leaves_the_goal_undecided():
@@ -379,3 +395,23 @@ def test_copies_of_a_log_have_distinct_ids_and_times(tmp_path):
     assert (info["Parent IDs"], info["RDD Info"][0]["Parent IDs"]) == ([2], [5, 6])
     assert [line["Stage IDs"] for line in lines if "Stage IDs" in line] == [[0, 1], [2, 3]]
     assert len(lines) == 2 + 2 * 3 and lines[-1]["Timestamp"] > 200
+
+
+def piece(predicted, ratio, harm=1.0):
+    return {"predicted": predicted, "low": predicted * 0.9, "high": predicted * 1.1, "ratio": ratio, "ratio_interval": (harm - 0.1, harm)}
+
+
+def test_goals_of_advice_count_cases_outside_and_harmful_ones():
+    cases = [piece(0.5, 0.5), piece(0.5, 0.51), piece(0.5, 0.7, harm=1.2), piece(0.8, 0.8)]
+    found = {goal.what.split()[0]: goal for goal in advice.verdicts(cases)}
+    assert found["share"].measured == "0.25" and found["share"].verdict == "not met"
+    assert found["pieces"].measured == "1" and found["pieces"].verdict == "not met"
+    assert {goal.verdict for goal in advice.verdicts(cases[:2])} == {"met"}
+    assert [goal.verdict for goal in advice.verdicts([])] == ["not measured"]
+
+
+def test_a_third_of_the_queries_is_kept_apart():
+    names = [f"events-{name}" for name in events.queries()] + [f"tpch-{n:02}" for n in range(1, 23)] + [f"tpcds-{n:02}" for n in range(1, 100)]
+    apart = sum(map(advice.is_kept_apart, names))
+    assert len(names) >= 100 and len(events.queries()) >= 40 and len(events.COLUMNS) >= 60
+    assert 0.25 <= apart / len(names) <= 0.42
