@@ -71,6 +71,15 @@ def test_error_names_file_line_and_way_out(tmp_path, ending, text, query, words)
     assert not binary.PANIC.search(ran.err), ran.err
 
 
+@pytest.mark.parametrize("place", ["'none/*.parquet'", "read_csv('none.csv')", "read_parquet(['none/a.parquet'])"])
+def test_missing_files_have_their_place_in_the_statement(place):
+    failed = binary.sql(f"SELECT 1\nFROM {place}", None)
+    path = place.partition("'")[2].rpartition("'")[0]
+    assert failed.code == 1
+    assert path in failed.err.splitlines()[0]
+    assert failed.err.splitlines()[1].startswith(f"  line 2, column {6 + place.index(chr(39))}: FROM {place}"), failed.err
+
+
 def test_types_come_from_all_of_a_large_file(tmp_path):
     path = tmp_path / "late.csv"
     path.write_text("v,w\n" + "1,a\n" * 2_000_000 + "1.5,b\n")

@@ -12,6 +12,10 @@ STATEMENTS = [
     "SELECT Amount FROM orders ORDER BY Amount DESC",
     "SELECT OrderID, row_number() OVER (ORDER BY Amount DESC, OrderID) AS n FROM orders ORDER BY OrderID",
     "SELECT list(Amount ORDER BY Amount DESC) AS l, first(Status ORDER BY Amount DESC, OrderID) AS f FROM orders",
+    # ranks are signed
+    "SELECT OrderID - row_number() OVER (ORDER BY OrderID) AS gap, typeof(gap) AS t, 3 - rank() OVER (ORDER BY Status) AS r FROM orders ORDER BY OrderID",
+    "SELECT OrderID, dense_rank() OVER w AS d, ntile(3) OVER w AS n, typeof(d) || typeof(n) AS t FROM orders WINDOW w AS (PARTITION BY Status ORDER BY OrderID) ORDER BY OrderID",
+    "SELECT OrderID FROM orders QUALIFY row_number() OVER (PARTITION BY Status ORDER BY OrderID) <= 2 ORDER BY OrderID",
     # operators
     "5 // 2 AS a, -5 // 2 AS b, 5 // 0 AS c, 5.5 // 2 AS d, 7 % 0 AS e, 7 / 0 AS f, 7 / 2 AS g, 1.50::DECIMAL(10, 2) / 3 AS h",
     "0 ** -1 AS a, 1e308::DOUBLE ** 2 AS b, NULL ** 2 AS c, '2' ** 2 AS d, typeof(2 ** 2) AS e, 4 ** 0.5 ** 2 AS f",

@@ -1,4 +1,4 @@
-//! Finds the expression that an error of the planner is about.
+//! Finds the expression that an error of the planner is about, or the path of files that cannot be read.
 //!
 //! Most errors of DataFusion's planner and type checks name no place. But planning is cheap, so the
 //! statement is planned again with one expression after the other replaced by NULL: the smallest one
@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use datafusion::common::DataFusionError;
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::{Expr, Spanned, TableFactor, Value, Visitor, VisitorMut};
-use datafusion::sql::sqlparser::tokenizer::Span;
+use datafusion::sql::sqlparser::tokenizer::{Span, Token, Tokenizer, Word};
 
 use crate::logical::context::Context;
+use crate::sql::dialect::Pellucid;
+use crate::sql::statements::Statement;
 use crate::sql::tree;
 
 /// Maximum number of times that a statement is planned to find the place.
@@ -85,6 +87,20 @@ pub(super) fn subquery(tree: &Tree, error: &DataFusionError) -> Option<Span> {
         return None;
     }
     tree::inspect(tree, &mut First).break_value().filter(|span| *span != Span::empty())
+}
+
+/// Returns the place of the path that an error of reading files names.
+pub(super) fn path(statement: &Statement, message: &str) -> Option<Span> {
+    // The parser drops the places of texts that name tables.
+    let tokens = Tokenizer::new(&Pellucid, statement.text()).tokenize_with_location().ok()?;
+    let from_here = tokens.into_iter().filter(|token| token.span.start >= statement.span().start);
+    let mut named = from_here.filter(|token| match &token.token {
+        Token::SingleQuotedString(text) | Token::Word(Word { value: text, quote_style: Some(_), .. }) => {
+            text.contains(['/', '.', '*']) && message.contains(text)
+        }
+        _ => false,
+    });
+    named.next().map(|token| token.span)
 }
 
 /// Plans a statement and checks the types of its expressions.

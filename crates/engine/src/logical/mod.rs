@@ -200,6 +200,12 @@ fn explain(context: &Context<'_>, tree: &Tree, statement: &Statement, error: Dat
             let message = as_typed(statement.text(), span, message);
             EngineError::Usage(place::mark(statement.text(), span, &message))
         }
+        (EngineError::Failed(message), None) => {
+            EngineError::Failed(match locate::path(statement, &message) {
+                Some(span) => place::mark(statement.text(), span, &message),
+                None => message,
+            })
+        }
         (error, _) => error,
     }
 }
