@@ -8,6 +8,7 @@ line of `bench/results/advice.jsonl`, so a stopped run resumes. A third of the q
 apart: nothing may be tuned to them.
 """
 
+import argparse
 import hashlib
 import math
 import shlex
@@ -159,6 +160,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=9, help="pairs of runs for each piece of advice")
     parser.add_argument("--only", default="", help="run only queries whose name begins so")
     parser.add_argument("--condition", choices=CONDITIONS, action="append")
+    parser.add_argument("--apart", action=argparse.BooleanOptionalAction, help="run only the queries that are kept apart, or only the others")
     chosen = parser.parse_args()
     by = results.fingerprint([binary.binary()])
     limit = runner.TimeLimit(chosen.time_limit)
@@ -166,7 +168,8 @@ def main() -> None:
         tables = {path.stem: path for path in sorted(folder.glob("*.parquet"))}
         for condition in chosen.condition or CONDITIONS:
             case = {"query": name, "files": condition, "scale": chosen.rows if name.startswith("events") else chosen.scale}
-            if not name.startswith(chosen.only) or results.done(SUITE, case, by=by) or not limit.admits():
+            wanted = name.startswith(chosen.only) and chosen.apart in (None, is_kept_apart(name))
+            if not wanted or results.done(SUITE, case, by=by) or not limit.admits():
                 continue
             cache.warm(tables.values())
             with limit.case():
