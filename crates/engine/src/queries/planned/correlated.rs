@@ -54,10 +54,7 @@ fn lateral(join: &Join) -> Result<Option<LogicalPlan>> {
     if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
         return Ok(None);
     }
-    if is_joined(&subquery.subquery, &join.left, Use::Lateral)? {
-        return Ok(None);
-    }
-    let Some(domain) = Domain::new(&subquery.subquery, &join.left, &join.left)? else { return Ok(None) };
+    let Some(domain) = not_joined(&subquery.subquery, &join.left, Use::Lateral)? else { return Ok(None) };
     let Some(mut rows) = domain.over(&subquery.subquery)? else { return Ok(None) };
     if let Some(alias) = alias {
         rows = domain.aliased(rows, alias)?;
@@ -132,7 +129,7 @@ fn is_refused(node: &LogicalPlan, input: &LogicalPlan, subquery: &Subquery, expr
     if subquery.outer_ref_columns.is_empty() || body.schema().fields().len() != 1 {
         return Ok(false);
     }
-    Ok(check_subquery_expr(node, body, expr).is_err() || !is_joined(body, input, Use::Value)?)
+    Ok(check_subquery_expr(node, body, expr).is_err() || not_joined(body, input, Use::Value)?.is_some())
 }
 
 /// The place of a subquery.
@@ -144,9 +141,10 @@ enum Use {
     Member { negated: bool },
 }
 
-/// Returns true if DataFusion joins a subquery to `outer` and to the right rows, or if it uses no columns of it.
-fn is_joined(body: &LogicalPlan, outer: &LogicalPlan, of: Use) -> Result<bool> {
-    let Some(domain) = Domain::new(body, outer, outer)? else { return Ok(true) };
+/// Returns the domain of a subquery that DataFusion does not join to `outer`, or joins to the wrong rows; `None` for one
+/// that uses no columns of `outer`.
+fn not_joined(body: &LogicalPlan, outer: &LogicalPlan, of: Use) -> Result<Option<Domain>> {
+    let Some(domain) = Domain::new(body, outer, outer)? else { return Ok(None) };
     let has_rows = matches!(of, Use::Exists | Use::Member { .. });
     let (mut wrong, mut aggregates) = (of == Use::Member { negated: true }, 0);
     body.apply(|plan| {
@@ -172,23 +170,21 @@ fn is_joined(body: &LogicalPlan, outer: &LogicalPlan, of: Use) -> Result<bool> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     if wrong {
-        return Ok(false);
+        return Ok(Some(domain));
     }
     let mut pull_up = PullUpCorrelatedExpr::new()
         .with_need_handle_count_bug(!has_rows)
         .with_exists_sub_query(of == Use::Exists);
     // An error, such as that of a wrong type, is DataFusion's to report.
-    Ok(body.clone().rewrite(&mut pull_up).is_err() || pull_up.can_pull_up)
+    let is_joined = body.clone().rewrite(&mut pull_up).is_err() || pull_up.can_pull_up;
+    Ok((!is_joined).then_some(domain))
 }
 
 /// Returns true if a subquery of EXISTS or IN must become a count of rows.
 fn is_counted(subquery: &Subquery, outer: &LogicalPlan, of: Use) -> Result<bool> {
     let body = &subquery.subquery;
-    if is_joined(body, outer, of)? {
-        return Ok(false);
-    }
-    let domain = Domain::new(body, outer, outer)?;
-    Ok(domain.map(|domain| domain.over(body)).transpose()?.flatten().is_some())
+    let Some(domain) = not_joined(body, outer, of)? else { return Ok(false) };
+    Ok(domain.over(body)?.is_some())
 }
 
 /// Returns a plan with the value of a subquery for each row of `below`, and the column of the value. The subquery uses
