@@ -73,7 +73,7 @@ def test_error_names_file_line_and_way_out(tmp_path, ending, text, query, words)
 
 @pytest.mark.parametrize("place", ["'none/*.parquet'", "read_csv('none.csv')", "read_parquet(['none/a.parquet'])"])
 def test_missing_files_have_their_place_in_the_statement(place):
-    failed = binary.sql(f"SELECT 1\nFROM {place}", None)
+    failed = binary.sql(f"SELECT split_part('a.b', '.', 1)\nFROM {place}", None)
     path = place.partition("'")[2].rpartition("'")[0]
     assert failed.code == 1
     assert path in failed.err.splitlines()[0]

@@ -96,11 +96,20 @@ pub(super) fn path(statement: &Statement, message: &str) -> Option<Span> {
     let from_here = tokens.into_iter().filter(|token| token.span.start >= statement.span().start);
     let mut named = from_here.filter(|token| match &token.token {
         Token::SingleQuotedString(text) | Token::Word(Word { value: text, quote_style: Some(_), .. }) => {
-            text.contains(['/', '.', '*']) && message.contains(text)
+            text.contains(['/', '.', '*']) && has_word(message, text)
         }
         _ => false,
     });
     named.next().map(|token| token.span)
+}
+
+/// Returns true if a message has a path that is not part of another one.
+fn has_word(message: &str, path: &str) -> bool {
+    message.match_indices(path).any(|(at, _)| {
+        let (before, after) = (&message[..at], &message[at + path.len()..]);
+        (before.is_empty() || before.ends_with(' '))
+            && (after.is_empty() || after.starts_with([' ', ':', ',', ';']))
+    })
 }
 
 /// Plans a statement and checks the types of its expressions.
