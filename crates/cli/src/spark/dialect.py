@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError, UnsupportedError
 import functions
 from calls import PARSED, TEXTS, Call, Plain, as_usual, call, constant, named, read, written
 from functions import AGGREGATES, FUNCTIONS, SCALARS
-from kinds import FLOAT, NUMBERS, OF_FLOAT, TIMESTAMP, Kinds, as_decimal, common, of_spark
+from kinds import FLOAT, NUMBERS, OF_FLOAT, TIMESTAMP, Kinds, as_decimal, common, is_star, of_spark
 from refused import Refused, mark
 from statements import check_numbers, query_of
 
@@ -174,6 +174,8 @@ class Adapter:
             self.kinds.of(node)
         for number, values in enumerate(query.find_all(exp.Values)):
             name_columns(values, number)
+        for select in query.find_all(exp.Select):
+            self.name_stars(select)
         for node in reversed(nodes):
             made = self.placed(self.changed, node, texts)
             if made is not None and made is not node:
@@ -193,6 +195,17 @@ class Adapter:
         self.kept += [node, made]
         if node.parent is not None:
             node.replace(made)
+
+    def name_stars(self, query):
+        """Names the columns of `*` where Spark would move those of USING and NATURAL to the front."""
+        orders = [keys for _, _, keys in self.kinds.joined_sources(query) if keys]
+        for output in [one for one in query.expressions if orders and is_star(one)]:
+            columns = self.kinds.columns_of_star(query, output)
+            keys = [name for _, name, _ in columns if any(name.lower() in order for order in orders)]
+            first = [name for _, name, _ in columns[: len(keys)]]
+            if any(order != [key.lower() for key in keys] for order in orders) or first != keys:
+                self.kept.append(output)
+                output.replace([exp.column(name, table=table or None, quoted=True) for table, name, _ in columns])
 
     def refuse(self, node, why):
         """Raises an error that names the construct."""

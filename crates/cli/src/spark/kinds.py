@@ -9,6 +9,7 @@ An expression whose type cannot be determined is `UNKNOWN`, and is rejected wher
 """
 
 import re
+from itertools import repeat
 from typing import NamedTuple
 
 from sqlglot import exp
@@ -118,6 +119,11 @@ def columns_of_alias(source):
     """Returns the column names of `AS t(a, b)`."""
     alias = source.args.get("alias")
     return [column.name for column in alias.args.get("columns") or []] if isinstance(alias, exp.TableAlias) else []
+
+
+def is_star(output):
+    """Returns whether an output is `*` or `table.*`."""
+    return isinstance(output.this if isinstance(output, exp.Column) else output, exp.Star)
 
 
 def argument(node, name):
@@ -236,12 +242,37 @@ class Kinds:
             return [(f"column{i + 1}", common([self.of(one) for one in column])) for i, column in enumerate(zip(*rows))]
         found = []
         for output in query.expressions if isinstance(query, exp.Select) else []:
-            star = output.this if isinstance(output, exp.Column) else output
-            if isinstance(star, exp.Star):
-                table = output.table.lower() if isinstance(output, exp.Column) else ""
-                left_out = {one.name.lower() for one in argument(star, "except") or []}
-                columns = [column for alias, columns in self.sources(query) if table in ("", alias) for column in columns()]
-                found += [column for column in columns if column[0].lower() not in left_out]
+            if is_star(output):
+                found += [(name, kind) for _, name, kind in self.columns_of_star(query, output)]
             else:
                 found.append((output.alias_or_name, self.of(output)))
         return found
+
+    def columns_of_star(self, query, output):
+        """Returns the table, name and kind of each column of `*` or `table.*`; a column of USING or NATURAL has no table."""
+        star, table = (output.this, output.table.lower()) if isinstance(output, exp.Column) else (output, "")
+        left_out = {one.name.lower() for one in argument(star, "except") or []}
+        sources = list(self.joined_sources(query))
+        merged = {key for _, _, keys in sources for key in keys}
+        found = []
+        for alias, columns, keys in sources:
+            for name, kind in columns if table in ("", alias) else []:
+                if name.lower() not in left_out and (table or name.lower() not in keys):
+                    found.append((alias if table or name.lower() not in merged else "", name, kind))
+        return found
+
+    def joined_sources(self, query):
+        """Yields the name, the columns and the keys of USING or NATURAL of each source that `*` stands for, keys in their order."""
+        joins = query.args.get("joins") or []
+        plain = not any(join.this.args.get("joins") for join in joins)
+        before = []
+        for (alias, columns_of), join in zip(self.sources(query), [None, *joins] if plain else repeat(None)):
+            columns, keys = columns_of(), []
+            if join is not None:
+                keys = [key.name.lower() for key in join.args.get("using") or []]
+                if join.method == "NATURAL":
+                    keys = [name for name in before if name in {name.lower() for name, _ in columns}]
+                if join.kind in ("SEMI", "ANTI"):
+                    columns = []
+            before += [name.lower() for name, _ in columns if name.lower() not in keys]
+            yield alias, columns, keys
