@@ -6,3 +6,4 @@ pub(crate) mod keys;
 pub(crate) mod operators;
 pub(crate) mod pushdown;
 pub(crate) mod scans;
+pub(crate) mod semi_joins;

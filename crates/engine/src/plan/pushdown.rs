@@ -26,15 +26,19 @@ use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::plan::cut::Node;
+use crate::plan::semi_joins::EarlySemiJoins;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Returns DataFusion's physical optimizer rules, with barriers around filter pushdown.
+/// Returns DataFusion's physical optimizer rules, with barriers around filter pushdown, and early semi joins.
 pub(crate) fn rules() -> Vec<Rule> {
     let guard = |rule: Rule| -> Rule {
         if rule.name().starts_with("FilterPushdown") { Arc::new(GuardedPushdown(rule)) } else { rule }
     };
-    PhysicalOptimizer::new().rules.into_iter().map(guard).collect()
+    let mut rules: Vec<Rule> = PhysicalOptimizer::new().rules.into_iter().map(guard).collect();
+    let sides = rules.iter().position(|rule| rule.name() == "join_selection").unwrap_or(0);
+    rules.insert(sides, Arc::new(EarlySemiJoins));
+    rules
 }
 
 /// A pushdown rule that runs on a plan with barriers.
