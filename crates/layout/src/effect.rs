@@ -21,6 +21,16 @@ pub struct Effect {
     pub spread: f64,
     /// Bytes to read for all rows, as a factor.
     pub bytes: f64,
+    /// Share of the layout's bytes that are dictionaries, which a row group needs whole for any of its rows.
+    pub dictionaries: f64,
+}
+
+impl Effect {
+    /// Returns the factor on bytes and time if a share `rows` of the rows are decoded, from row groups with a share `groups`
+    /// of them.
+    pub fn decoded(&self, rows: f64, groups: f64) -> f64 {
+        rows + self.dictionaries * (groups - rows).max(0.0)
+    }
 }
 
 /// Measures the effect of a layout: writes the sample in it, and decodes both in turn. `None` if core time cannot be
@@ -46,5 +56,6 @@ pub fn effect(sample: &Sample, layout: &Layout) -> Result<Option<Effect>, Layout
     let at = |share: f64| factors[((factors.len() - 1) as f64 * share).round() as usize];
     let time = at(0.5);
     let bytes = other.size() / sample.size().max(1.0);
-    Ok(Some(Effect { time, spread: (at(0.75) - at(0.25)) / 2.0 / time.max(1e-9), bytes }))
+    let dictionaries = other.dictionaries_size() / other.size().max(1.0);
+    Ok(Some(Effect { time, spread: (at(0.75) - at(0.25)) / 2.0 / time.max(1e-9), bytes, dictionaries }))
 }

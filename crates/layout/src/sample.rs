@@ -18,7 +18,7 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::arrow::arrow_writer::ArrowWriter;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{ChunkReader, Length};
 use pellucid_runtime::thread_cpu_ns;
@@ -137,6 +137,16 @@ impl Sample {
     /// Returns the bytes in files of the sample's rows and columns.
     pub fn size(&self) -> f64 {
         self.parts.iter().map(|part| part.size).sum()
+    }
+
+    /// Returns the bytes of the dictionaries of the sampled row groups' columns, of which all are read.
+    pub(crate) fn dictionaries_size(&self) -> f64 {
+        let of_part = |part: &Part| -> i64 {
+            let group = part.metadata.metadata().row_group(part.row_group);
+            let leaves = (0..group.num_columns()).filter(|leaf| part.mask.leaf_included(*leaf));
+            leaves.map(|leaf| dictionary_bytes(group.column(leaf))).sum()
+        };
+        self.parts.iter().map(|part| of_part(part) as f64).sum()
     }
 
     /// Returns the sample in another layout.
@@ -267,6 +277,11 @@ impl Part {
             .with_limit(self.rows)
             .build()
     }
+}
+
+/// Returns the bytes of a column's dictionary in a row group.
+fn dictionary_bytes(column: &ColumnChunkMetaData) -> i64 {
+    column.dictionary_page_offset().map_or(0, |start| (column.data_page_offset() - start).max(0))
 }
 
 fn rows_of(metadata: &ParquetMetaData, row_group: usize) -> usize {

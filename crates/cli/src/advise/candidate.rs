@@ -4,7 +4,7 @@ use super::table::Table;
 use crate::failure::Failure;
 use arrow::datatypes::DataType;
 use parquet::basic::Type;
-use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use pellucid_engine::PlannedScan;
 use pellucid_layout::{
     Change, Codec, Effect, Layout, LayoutError, Limits, Narrow, Sample, TableChange, TableFile, effect,
@@ -282,7 +282,8 @@ fn scanned<'a>(
         effect => effect?,
     };
     let Some(effect) = effect else { return Ok(None) };
-    let (mut after, mut partial) = (before, None);
+    // Rows that are decoded, and those of the row groups that have them.
+    let (mut after, mut touched, mut partial) = (before, before, None);
     let mut error = (effect.spread.hypot(SAMPLE_ERROR), BYTES_ERROR);
     let filtered = with_order(&scan.filter_columns);
     if let (Some(column), Some(_)) = (&layout.sort, &scan.filter) {
@@ -294,6 +295,7 @@ fn scanned<'a>(
         let miniature = sample.miniature(layout)?;
         let rows = scan.kept(&miniature)?;
         after = scaled(rows.iter().sum(), &sample);
+        touched = scaled(touched_rows(&rows, &miniature), &sample);
         let whole = |group: usize| rows[group] as i64 == miniature.row_group(group).num_rows();
         let groups: Vec<usize> = (0..rows.len()).filter(|group| rows[*group] > 0).collect();
         // A row group that is decoded in part is not divided among the cores.
@@ -303,11 +305,16 @@ fn scanned<'a>(
         // Other row groups, and a page index that the files may lack, prune differently. The filter has the present types.
         let layout = &Layout { types: Vec::new(), ..layout.clone() };
         let sample = Sample::read(&groups, &filtered, schema, FILTER_LIMITS)?;
-        after = scaled(scan.kept(&sample.footer(layout)?)?.iter().sum(), &sample);
+        let footer = sample.footer(layout)?;
+        let rows = scan.kept(&footer)?;
+        after = scaled(rows.iter().sum(), &sample);
+        touched = scaled(touched_rows(&rows, &footer), &sample);
     }
-    let fewer = if before > 0 { after as f64 / before as f64 } else { 1.0 };
-    let time = effect.time * fewer;
-    let bytes = effect.bytes * fewer;
+    let share = |rows: u64| if before > 0 { rows as f64 / before as f64 } else { 1.0 };
+    let fewer = share(after);
+    let decoded = effect.decoded(fewer, share(touched));
+    let time = effect.time * decoded;
+    let bytes = effect.bytes * decoded;
     let mut operators = vec![(own, time)];
     let of_stage = || trace.operators.iter().filter(|operator| operator.stage == own.stage);
     operators.extend(of_stage().filter(|operator| operator.name == "Input").map(|copy| (copy, bytes)));
@@ -347,6 +354,12 @@ fn scanned<'a>(
         effect,
         sampled,
     }))
+}
+
+/// Returns the rows of the row groups of which some rows are kept.
+fn touched_rows(kept: &[u64], of: &ParquetMetaData) -> u64 {
+    let touched = of.row_groups().iter().zip(kept).filter(|(_, kept)| **kept > 0);
+    touched.map(|(group, _)| group.num_rows().max(0) as u64).sum()
 }
 
 /// Returns as many rows of a table as there are of its sample.
