@@ -183,7 +183,9 @@ mod tests {
             ("RIGHT JOIN", format!("b.k IN {GROUPS}"), "Semi"),
             ("JOIN", format!("NOT EXISTS (SELECT 1 FROM {GROUPS} g WHERE g.k = a.k)"), "Anti"),
         ] {
-            let sql = format!("SELECT a.id, b.id, a.d + b.d FROM t a {join} t b ON a.id = b.id + 3 WHERE {condition}");
+            let sql = format!(
+                "SELECT a.id, b.id, a.d + b.d FROM t a {join} t b ON a.id = b.id + 3 WHERE {condition}"
+            );
             let (rows, plan) = ran(&ours, &sql).await;
             let (expected, above) = ran(&theirs, &sql).await;
             assert_eq!(rows, expected, "{sql}\n{plan}");
