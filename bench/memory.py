@@ -1,4 +1,4 @@
-"""How much memory does a query need, beside DuckDB, and does its time grow faster than the data?
+"""Compares peak memory with DuckDB, and time across scales.
 
     python -m bench.memory [--benchmark tpch] [--scale 10] [--runs 2]
 
@@ -16,7 +16,7 @@ from bench.common import results, stats
 from bench.common.goals import Goal, at_most, of_all
 from bench.common.pages import narrow_header, newest, noisy, row
 from bench.common.runner import say
-from bench.engine.sessions import EngineError, Session
+from bench.engine import warm
 from harness import binary
 from harness.sql import oracle
 from lab import cache
@@ -26,21 +26,6 @@ ENGINES = ("pellucid", "duckdb")
 SMALL = 1.0
 # Goals: peak over DuckDB's in geometric mean and in the worst query, time over DuckDB's, and the slope of time from scale 1.
 PEAK, WORST, TIME, SLOPE = 1.0, 2.0, 1.12, 1.1
-
-
-def measure(data: Path, query: Path, runs: int) -> dict:
-    """Runs a query in fresh processes of both engines, in turns."""
-    found = {engine: {"ms": [], "peak_bytes": [], "error": None} for engine in ENGINES}
-    with results.quiet() as others:
-        for run in range(runs):
-            for engine in ENGINES if run % 2 == 0 else reversed(ENGINES):
-                try:
-                    with Session(engine, data) as session:
-                        found[engine]["ms"].append(round(session.ask(query).ms, 3))
-                    found[engine]["peak_bytes"].append(session.peak_bytes)
-                except EngineError as error:
-                    found[engine]["error"] = str(error)
-    return {"runs": runs, "engines": found, "others_cores": others()}
 
 
 def least(line: dict, engine: str, what: str) -> float | None:
@@ -108,7 +93,7 @@ def main() -> None:
             for case in missing:
                 query = Path(folder) / f"{case['query']:02}.sql"
                 query.write_text(oracle.text_for_pellucid(chosen.benchmark, case["query"]))
-                found = measure(data, query, chosen.runs)
+                found = warm.measure(data, query, {}, chosen.runs, ENGINES)
                 results.append(SUITE, case, found)
                 say(f"{chosen.benchmark} {case['query']} at scale {scale:g}: measured")
     lines = newest(results.made(SUITE, results.build()))

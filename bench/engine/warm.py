@@ -5,6 +5,7 @@ one process the first run of a query is a warm-up and is not counted.
 """
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.common import results
@@ -15,10 +16,10 @@ SUITE = "warm"
 RUNS = {"one process": 5, "fresh process": 3}
 
 
-def rotated(run: int) -> list[str]:
+def rotated(run: int, engines: Sequence[str] = ENGINES) -> list[str]:
     """Returns the engines, rotated by the run's number."""
-    at = run % len(ENGINES)
-    return [*ENGINES[at:], *ENGINES[:at]]
+    at = run % len(engines)
+    return [*engines[at:], *engines[:at]]
 
 
 def run(data: Path, scale: float, texts: Path, queries: list[int], say, max_runs: int | None = None) -> None:
@@ -40,12 +41,12 @@ def run(data: Path, scale: float, texts: Path, queries: list[int], say, max_runs
                 say(case, found["engines"])
 
 
-def measure(data: Path, query: Path, kept: dict[str, Session], runs: int) -> dict:
-    """Measures one query on all engines, in turns."""
-    engines = {engine: {"ms": [], "peak_bytes": [], "rows": None, "error": None} for engine in ENGINES}
+def measure(data: Path, query: Path, kept: dict[str, Session], runs: int, names: Sequence[str] = ENGINES) -> dict:
+    """Measures one query on some engines, in turns."""
+    engines = {engine: {"ms": [], "peak_bytes": [], "rows": None, "error": None} for engine in names}
     with results.quiet([session.process.pid for session in kept.values()]) as others:
         for run in range(runs + bool(kept)):
-            for engine in rotated(run):
+            for engine in rotated(run, names):
                 found = engines[engine]
                 if found["error"] is None:
                     try:
