@@ -87,6 +87,8 @@ def test_shared_statements_run_as_written(text):
         ("SELECT [1, 2][1], l[k] FROM t", "TRY_ELEMENT_AT(ARRAY(1, 2), CAST(1 AS INT)), TRY_ELEMENT_AT(l, CAST(k AS INT))"),
         ("SELECT k FROM t ORDER BY k FETCH FIRST 3 ROWS ONLY", "NULLS LAST LIMIT 3"),
         ("SELECT * EXCLUDE (id) FROM t UNION ALL SELECT k, m, d, f FROM t", "SELECT * EXCEPT (id) FROM t"),
+        ("SELECT * FROM t JOIN path_0 USING (id) ORDER BY k", "SELECT * FROM t JOIN path_0 USING (id)"),
+        ("SELECT * FROM t JOIN (SELECT 1 AS k) q USING (k)", "SELECT `t`.`id`, `k`, `t`.`m`, `t`.`d`, `t`.`f` FROM t"),
         ("SELECT count(*) FROM 'a.tsv'", "FROM path_0"),
         ("SELECT 5 ^ 3, 2 ** k, log(f), 0.05 FROM t", "POWER(5, 3), POWER(2, k), CASE WHEN f > 0 THEN LOG10(f)"),
         ("SELECT k % id, k % 2 FROM t", "k % NULLIF(id, 0), k % 2"),

@@ -203,7 +203,8 @@ class Adapter:
             columns = self.kinds.columns_of_star(query, output)
             keys = [name for _, name, _ in columns if any(name.lower() in order for order in orders)]
             first = [name for _, name, _ in columns[: len(keys)]]
-            if any(order != [key.lower() for key in keys] for order in orders) or first != keys:
+            # Spark reports tables without known columns as missing.
+            if columns and (any(order != [key.lower() for key in keys] for order in orders) or first != keys):
                 self.kept.append(output)
                 output.replace([exp.column(name, table=table or None, quoted=True) for table, name, _ in columns])
 
