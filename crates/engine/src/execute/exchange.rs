@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
@@ -87,8 +87,11 @@ impl Exchange {
         if batches.is_empty() {
             return Ok(());
         }
-        let held: Part =
-            batches.into_iter().map(|batch| Held { from, bytes: batch_bytes(&batch), batch }).collect();
+        let held = |batch| {
+            let batch = without_slack(batch)?;
+            Ok(Held { from, bytes: batch_bytes(&batch), batch })
+        };
+        let held: Part = batches.into_iter().map(held).collect::<Result<_>>()?;
         self.ledger.hold(held.iter().map(|h| h.bytes).sum())?;
         lock(&self.parts[partition]).extend(held);
         Ok(())
@@ -152,6 +155,18 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.drain();
     }
+}
+
+/// Returns a batch without the room for more rows that its builder has left in its buffers: a coalescer makes room for a
+/// whole batch, and the last one of a multitask may have a few rows.
+fn without_slack(batch: RecordBatch) -> Result<RecordBatch> {
+    if batch.get_array_memory_size() as u64 <= 2 * batch_bytes(&batch) {
+        return Ok(batch);
+    }
+    let (schema, mut columns, rows) = batch.into_parts();
+    columns.iter_mut().for_each(Array::shrink_to_fit);
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
 /// Returns the memory of a batch. Shared buffers count in each batch that refers to them, so the ledger
