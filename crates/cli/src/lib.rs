@@ -127,6 +127,13 @@ pub fn main(program: Program) -> u8 {
         // logged application, so it returns memory to the system.
         // SAFETY: sets an integer option; mimalloc ignores an unknown index.
         unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
+        // A huge page is resident as a whole once one of its bytes is used. Without them, TPC-H at scale 10 takes 0.86 of
+        // the memory and the same time.
+        #[cfg(target_os = "linux")]
+        // SAFETY: changes how the kernel maps pages from here on.
+        unsafe {
+            libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0)
+        };
     }
     #[cfg(feature = "backends")]
     pellucid_backends::register();

@@ -91,9 +91,13 @@ fn escaped(text: &str) -> String {
 }
 
 fn main() -> Result<(), Error> {
-    // Keep freed memory for reuse, as the command does.
-    // SAFETY: sets an option of the allocator before any other thread runs.
-    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
+    // Keep freed memory for reuse, and use no huge pages, as the command does.
+    // SAFETY: sets options of the allocator and the kernel before any other thread runs.
+    unsafe {
+        libmimalloc_sys::mi_option_set(PURGE_DELAY, -1);
+        #[cfg(target_os = "linux")]
+        libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
+    }
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let monotasks = arguments.first().is_some_and(|a| a == "--monotasks");
     if monotasks {
