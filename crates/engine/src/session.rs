@@ -25,6 +25,9 @@ use crate::{EngineError, EngineOptions, Input, functions};
 /// Hash partitions per core. On two cores, both fewer and more partitions were slower.
 const PARTITIONS_PER_CORE: usize = 4;
 
+/// Estimated size up to which the build side of a join is not divided.
+const COLLECTED_BYTES: usize = 4 << 20;
+
 /// The shared state of an engine.
 pub(crate) struct Session {
     pub options: EngineOptions,
@@ -130,6 +133,9 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     // For an aggregate over an expression, it loses the minimum and maximum, and so drops rows.
     o.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     o.optimizer.repartition_file_min_size = 0;
+    // Chooses the sides of joins by `plan::estimates`. One core builds a table that is collected.
+    o.optimizer.use_statistics_registry = true;
+    o.optimizer.hash_join_single_partition_threshold = COLLECTED_BYTES;
     // Like DuckDB, in both directions.
     o.sql_parser.default_null_ordering = "nulls_last".to_string();
     // As DuckDB keeps the order of a subquery, and LIMIT takes its first rows.
@@ -151,6 +157,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         .with_analyzer_rules(crate::types::rules::analyzer_rules())
         .with_optimizer_rule(Arc::new(crate::plan::keys::ComputedKeys))
         .with_physical_optimizer_rules(crate::plan::pushdown::rules())
+        .with_statistics_registry(crate::plan::estimates::registry())
         .build()
         .into();
     let state = context.state_weak_ref();

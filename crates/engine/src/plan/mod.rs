@@ -1,6 +1,7 @@
 //! Physical plans: how they are cut into stages, and shown.
 
 pub(crate) mod cut;
+pub(crate) mod estimates;
 pub(crate) mod explain;
 pub(crate) mod keys;
 pub(crate) mod operators;
