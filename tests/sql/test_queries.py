@@ -335,6 +335,40 @@ def test_order_of_a_subquery_is_kept(tmp_path, variant):
         assert got.rows == [list(row) for row in duck.execute(query).fetchall()], query
 
 
+@pytest.mark.parametrize("variant", breadth.VARIANTS)
+def test_joins_with_a_divided_build_side(tmp_path, variant):
+    """Of every kind; rows come in the same order in each run, those of the build side at the end."""
+    duck = oracle.connect()
+    duck.execute("CREATE TABLE few AS SELECT i, nullif(i * 7919 % 5000, 17)::BIGINT AS k, 'v' || i % 900 AS s FROM range(6000) r(i)")
+    duck.execute("CREATE TABLE many AS SELECT i, nullif(hash(i) % 7000, 3)::BIGINT AS k, 'v' || i % 1100 AS s FROM range(20000) r(i)")
+    options = []
+    for table in ("few", "many"):
+        (tmp_path / table).mkdir()
+        for part in range(3):
+            duck.execute(f"COPY (FROM {table} WHERE i % 3 = {part}) TO '{tmp_path / table}/{part}.parquet'")
+        options += ["--table", f"{table}={tmp_path / table}"]
+    both = "SELECT few.i, many.i AS j, few.s FROM few"
+    queries = [
+        *(f"{both} {kind} JOIN many ON few.k = many.k" for kind in ("", "LEFT", "RIGHT", "FULL")),
+        *(f"{both} {kind} JOIN many ON few.s = many.s AND few.i < many.i - 15000" for kind in ("", "LEFT", "RIGHT", "FULL")),
+        f"{both} JOIN many USING (k, s)",
+        f"{both} LEFT JOIN many ON few.k IS NOT DISTINCT FROM many.k",
+        "SELECT i FROM few WHERE EXISTS (FROM many WHERE many.k = few.k)",
+        "SELECT i FROM few WHERE NOT EXISTS (FROM many WHERE many.k = few.k AND many.i > few.i)",
+        "SELECT i FROM many WHERE k IN (SELECT k FROM few WHERE i % 2 = 0)",
+        "SELECT i FROM few WHERE k IN (SELECT k FROM many) OR i % 5 = 0",
+        "SELECT count(*) FROM few JOIN many ON few.k = many.k",
+        "SELECT few.s, count(*), sum(many.i), count(many.i) FROM few LEFT JOIN many ON few.k = many.k GROUP BY few.s",
+        f"{both} FULL JOIN many ON few.k = many.k LEFT JOIN few AS third ON third.k = many.i WHERE third.i IS NULL",
+        f"{both} LEFT JOIN many ON few.k = many.k UNION ALL SELECT i, i, s FROM many WHERE i < 7",
+    ]
+    options += breadth.VARIANTS[variant]
+    first, second = (breadth.results([breadth.DIVIDED_JOINS, *queries], *options)[1:] for _ in range(2))
+    for query, got, again in zip(queries, first, second, strict=True):
+        assert not compare.difference(breadth.expected(duck, query, False), got.columns, got.types, got.rows), query
+        assert got.rows == again.rows, query
+
+
 def number(r: random.Random, depth: int) -> str:
     """Returns a number made of functions, arithmetic and comparisons of the columns x and i."""
     if depth == 0:

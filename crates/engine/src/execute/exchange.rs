@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -155,6 +156,14 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.drain();
     }
+}
+
+/// Rows per batch in an exchange; DataFusion's default.
+const BATCH_ROWS: usize = 8192;
+
+/// Returns a coalescer of the small batches into which rows are divided.
+pub(crate) fn coalescer(schema: &SchemaRef) -> BatchCoalescer {
+    BatchCoalescer::new(Arc::clone(schema), BATCH_ROWS).with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2))
 }
 
 /// Returns a batch without the room for more rows that its builder has left in its buffers: a coalescer makes room for a

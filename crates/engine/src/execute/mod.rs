@@ -6,6 +6,7 @@
 //! This module has no threads: everything runs in monotasks, or on the thread that ended the last one.
 
 mod clock;
+mod divided_join;
 pub(crate) mod exchange;
 pub(crate) mod expressions;
 pub(crate) mod output;
@@ -229,13 +230,20 @@ impl Execution {
         }
         *self.stages[index].exchange.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Arc::clone(&ready.exchange));
-        for partition in spread(&ready) {
-            let memory = ready.memory[partition];
-            let task =
-                StageTask { execution: Arc::clone(self), stage: index, partition, ready: Arc::clone(&ready) };
-            self.params.job.submit(ix, partition as u32, memory, Box::new(task));
+        let mut partitions = spread(&ready);
+        partitions.retain(|partition| !ready.last.contains(partition));
+        // Without others, the first of the last ones does not wait for any.
+        let first = if partitions.is_empty() { ready.last.first() } else { None };
+        for &partition in partitions.iter().chain(first) {
+            self.submit(index, partition, &ready);
         }
         Ok(())
+    }
+
+    fn submit(self: &Arc<Self>, stage: usize, partition: usize, ready: &Arc<ReadyStage>) {
+        let Some(&ix) = self.stages[stage].ix.get() else { return };
+        let task = StageTask { execution: Arc::clone(self), stage, partition, ready: Arc::clone(ready) };
+        self.params.job.submit(ix, partition as u32, ready.memory[partition], Box::new(task));
     }
 
     /// Drops the reference to a stage's exchange once all its readers hold one.
@@ -381,8 +389,12 @@ impl Multitask for StageTask {
     }
 
     fn done(self: Box<Self>) -> Result<(), Error> {
-        if self.ready.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let left = self.ready.left.fetch_sub(1, Ordering::AcqRel) - 1;
+        let last = &self.ready.last;
+        if left == 0 {
             self.execution.end_stage(self.stage, &self.ready)?;
+        } else if let Some(next) = last.len().checked_sub(left) {
+            self.execution.submit(self.stage, last[next], &self.ready);
         }
         Ok(())
     }
@@ -566,7 +578,7 @@ impl Compute {
         context: &Context,
     ) -> Result<u64> {
         let stage = &self.execution.params.plan.stages[self.stage];
-        let mut sink = Sink::new(&stage.output, partition, &self.ready, stream.schema())?;
+        let mut sink = Sink::new(&stage.output, partition, &self.ready, &stream.schema())?;
         let output = self.operators().output;
         let mut rows = 0;
         while let Some(batch) = stream.next().await {

@@ -1,15 +1,15 @@
 //! Sinks of compute monotasks, which partition or collect their batches into an exchange.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::compute::BatchCoalescer;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::physical_plan::metrics::Time;
 use datafusion::physical_plan::repartition::BatchPartitioner;
 
-use crate::execute::exchange::{Exchange, batch_bytes};
+use crate::execute::exchange::{Exchange, batch_bytes, coalescer};
 use crate::execute::stage::ReadyStage;
 use crate::plan::cut::Output;
 
@@ -63,15 +63,12 @@ impl Drop for OutputMemory<'_> {
     }
 }
 
-/// Rows per batch in an exchange; DataFusion's default.
-const BATCH_ROWS: usize = 8192;
-
 impl<'a> Sink<'a> {
     pub(crate) fn new(
         output: &Output,
         partition: usize,
         ready: &'a ReadyStage,
-        schema: datafusion::arrow::datatypes::SchemaRef,
+        schema: &SchemaRef,
     ) -> Result<Self> {
         let from = partition as u32;
         let memory = OutputMemory { exchange: &ready.exchange, bytes: 0, held: 0 };
@@ -81,13 +78,9 @@ impl<'a> Sink<'a> {
             Output::Divide(to) => {
                 let n = to.partition_count();
                 let partitioner = Box::new(BatchPartitioner::try_new(to.clone(), Time::new(), partition, 1)?);
-                let coalescer = || {
-                    BatchCoalescer::new(Arc::clone(&schema), BATCH_ROWS)
-                        .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2))
-                };
                 Sink::Divide {
                     partitioner,
-                    coalescers: (0..n).map(|_| coalescer()).collect(),
+                    coalescers: (0..n).map(|_| coalescer(schema)).collect(),
                     parts: vec![Vec::new(); n],
                     from,
                     memory,

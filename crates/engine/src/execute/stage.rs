@@ -17,15 +17,17 @@ use datafusion::physical_expr::{Distribution, PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::union::UnionExec;
 
+use crate::execute::divided_join::DividedJoinExec;
 use crate::execute::exchange::{Exchange, ExchangeExec, Ledger};
 use crate::execute::expressions;
 use crate::execute::timing::{Measure, TimedExec};
 use crate::execute::work::StageWork;
 use crate::plan::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};
-use crate::plan::operators::{Operators, Place, detail, skipped};
+use crate::plan::operators::{Operators, Place, detail};
 use crate::scan::columns::ColumnsExec;
 use crate::scan::dynamic_filter::KeyFilter;
 use crate::scan::parquet::{self, Division, Metadata, ParquetScan};
@@ -43,6 +45,8 @@ pub(crate) struct ReadyStage {
     pub reads: Vec<Reads>,
     /// Memory that each multitask needs for admission.
     pub memory: Vec<u64>,
+    /// Multitasks that start one after the other when all others have ended, ascending.
+    pub last: Vec<usize>,
     /// Receives the stage's output.
     pub exchange: Arc<Exchange>,
     /// True if one multitask runs all partitions of `plan`.
@@ -103,6 +107,7 @@ impl Builder<'_> {
             (0..partitions).map(|p| reads_of(&plan, p, &scans)).collect()
         };
         let memory = (0..reads.len()).map(|p| memory_of(&plan, p, &reads[p])).collect();
+        let last = if stage.whole { Vec::new() } else { last_of(&plan) };
         let out = match &stage.output {
             Output::Divide(p) => p.partition_count(),
             Output::Keep => partitions,
@@ -114,6 +119,7 @@ impl Builder<'_> {
             plan,
             reads,
             memory,
+            last,
             exchange: Arc::new(Exchange::new(out, shared, Arc::clone(self.ledger))),
             whole: stage.whole,
             computing: AtomicUsize::new(n),
@@ -141,7 +147,7 @@ impl Builder<'_> {
                 self.timed(leaf, Measure::of(place).map(|measure| Measure { counts_bytes: true, ..measure }))
             );
         }
-        if let Some(input) = skipped(node).filter(|_| !stage.whole) {
+        if let Some(input) = self.plan.skipped(node).filter(|_| !stage.whole) {
             let divisible = constraints.divisible || !node.is::<ScalarSubqueryExec>();
             return self.node(input, stage, index, Constraints { divisible, ..constraints }, scans, work);
         }
@@ -149,7 +155,8 @@ impl Builder<'_> {
             return Ok(scan);
         }
         let children = node.children();
-        let pinned = constraints.pinned || pairs_partitions(node);
+        let divided = self.plan.divided.contains(&key(node)) && !stage.whole;
+        let pinned = constraints.pinned || pairs_partitions(node) && !divided;
         // More partitions would break a node that requires a single partition or limits each of them.
         let divisible = constraints.divisible && node.fetch().is_none();
         let wanted = node.input_distribution_requirements().into_per_child();
@@ -172,6 +179,14 @@ impl Builder<'_> {
         let Some((place, measure)) = place.zip(Measure::of(place)) else { return Ok(rebuilt) };
         let properties = Arc::clone(rebuilt.properties());
         let (timed, timers) = expressions::timed(rebuilt)?;
+        let (timed, properties) = match timed.downcast_ref::<HashJoinExec>().filter(|_| divided) {
+            Some(join) => {
+                let join: Node = Arc::new(DividedJoinExec::new(join));
+                let properties = Arc::clone(join.properties());
+                (join, properties)
+            }
+            None => (timed, properties),
+        };
         work.nodes.push((place.build.unwrap_or(place.own), Arc::clone(&timed)));
         work.timers.extend(timers.into_iter().map(|timer| (place.own, timer)));
         Ok(TimedExec::wrap(timed, &properties, measure, self.ledger))
@@ -279,8 +294,25 @@ fn reads_of(node: &Node, partition: usize, scans: &HashMap<usize, Arc<Scan>>) ->
         }
         return Vec::new();
     }
+    if node.downcast_ref::<DividedJoinExec>().is_some_and(|join| join.last() == Some(partition)) {
+        return Vec::new();
+    }
     let child = |c: &Node| reads_of(c, partition.min(count(c).saturating_sub(1)), scans);
     node.children().into_iter().flat_map(child).collect()
+}
+
+/// Returns the partitions of `node` that may run only after those before them, ascending.
+fn last_of(node: &Node) -> Vec<usize> {
+    let mut last = Vec::new();
+    let mut from = 0;
+    for child in node.children() {
+        last.extend(last_of(child).into_iter().map(|partition| from + partition));
+        if node.is::<UnionExec>() {
+            from += child.output_partitioning().partition_count();
+        }
+    }
+    last.extend(node.downcast_ref::<DividedJoinExec>().and_then(DividedJoinExec::last));
+    last
 }
 
 /// Estimates the memory of multitask `partition`: its input, both raw and decoded, and the batches in

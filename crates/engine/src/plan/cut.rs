@@ -6,12 +6,16 @@
 //! Round-robin repartitionings are dropped, since the input of a stage determines its number of
 //! multitasks.
 //!
+//! A partitioned hash join needs an exchange for its build side only
+//! ([`DividedJoinExec`](crate::execute::divided_join::DividedJoinExec)), unless a node above it relies on its partitions.
+//! The repartitioning of its probe side is then dropped too.
+//!
 //! Nodes that cannot be cut inside (a recursive query, an order-preserving repartitioning) become a
 //! stage of one multitask that runs the node whole, which the trace records as `not_split`.
 //!
 //! This module only plans; [`crate::execute`] runs the stages.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::common::{NullEquality, Result};
@@ -19,7 +23,7 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::physical_planning_context::{ScalarSubqueryResults, SubqueryIndex};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
-use datafusion::physical_expr::{Partitioning, PhysicalExpr};
+use datafusion::physical_expr::{Distribution, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
@@ -80,10 +84,26 @@ pub(crate) struct PlannedStage {
 }
 
 /// A plan cut into stages; the last one returns the result.
+#[derive(Default)]
 pub(crate) struct StagePlan {
     pub stages: Vec<PlannedStage>,
     /// Cuts, by the [`key`] of the node at which the plan was cut.
     pub cuts: HashMap<usize, Cut>,
+    /// Joins whose build side is divided and whose probe side is not, by [`key`].
+    pub divided: HashSet<usize>,
+    /// Repartitionings of those probe sides, by [`key`].
+    dropped: HashSet<usize>,
+}
+
+impl StagePlan {
+    /// Returns the input of a node that stages leave out.
+    pub(crate) fn skipped<'a>(&self, node: &'a Node) -> Option<&'a Node> {
+        if let Some(repartition) = node.downcast_ref::<RepartitionExec>() {
+            let round_robin = matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_));
+            return (round_robin || self.dropped.contains(&key(node))).then(|| repartition.input());
+        }
+        node.downcast_ref::<ScalarSubqueryExec>().map(ScalarSubqueryExec::input)
+    }
 }
 
 /// A point at which a plan was cut.
@@ -108,7 +128,7 @@ pub(crate) fn cut(plan: &Node) -> Result<StagePlan> {
     let mut cutter = Cutter::default();
     let divisible = row_by_row_scan(plan).is_some();
     cutter.stage(plan, Output::Keep, false, divisible)?;
-    Ok(StagePlan { stages: cutter.stages, cuts: cutter.cuts })
+    Ok(cutter.plan)
 }
 
 /// Returns true for a node that pairs the partitions of its inputs, so that their number must not
@@ -152,10 +172,33 @@ fn runs_whole(node: &Node) -> bool {
         })
 }
 
+/// Returns true for a partitioned hash join that may have its probe side as it is, if no node above relies on partitions.
+fn can_divide(join: &HashJoinExec) -> bool {
+    let build = join.left();
+    let divided_by_keys = match hash_repartitioned(build) {
+        Some((_, keys)) => keys.iter().eq(join.on().iter().map(|(build, _)| build)),
+        None => !build.is::<RepartitionExec>(),
+    };
+    *join.partition_mode() == PartitionMode::Partitioned
+        && build.output_partitioning().partition_count() > 1
+        && divided_by_keys
+        && !join.null_aware
+        // Rows come in the order of the tables.
+        && join.properties().output_ordering().is_none()
+}
+
+/// Returns the input and the keys of a repartitioning by hash.
+fn hash_repartitioned(node: &Node) -> Option<(&Node, &[Arc<dyn PhysicalExpr>])> {
+    let repartition = node.downcast_ref::<RepartitionExec>().filter(|r| !r.preserve_order())?;
+    match repartition.partitioning() {
+        Partitioning::Hash(keys, _) => Some((repartition.input(), keys)),
+        _ => None,
+    }
+}
+
 #[derive(Default)]
 struct Cutter {
-    stages: Vec<PlannedStage>,
-    cuts: HashMap<usize, Cut>,
+    plan: StagePlan,
     /// Stages that all further stages must wait for (subqueries, build sides).
     after: Vec<usize>,
 }
@@ -164,11 +207,11 @@ impl Cutter {
     fn stage(&mut self, root: &Node, output: Output, whole: bool, divisible: bool) -> Result<usize> {
         let mut after = self.after.clone();
         if !whole {
-            self.walk(root, &mut after)?;
+            self.walk(root, true, &mut after)?;
         }
         after.sort_unstable();
         after.dedup();
-        self.stages.push(PlannedStage {
+        self.plan.stages.push(PlannedStage {
             root: Arc::clone(root),
             output,
             after,
@@ -176,13 +219,13 @@ impl Cutter {
             whole,
             divisible,
         });
-        Ok(self.stages.len() - 1)
+        Ok(self.plan.stages.len() - 1)
     }
 
     /// Cuts the plan at `at`: `root` and the nodes below it become a stage, and `at` becomes a leaf of the
     /// stage that reads it.
     fn cut(&mut self, at: &Node, root: &Node, output: Output, after: &mut Vec<usize>) -> Result<()> {
-        if let Some(cut) = self.cuts.get_mut(&key(at)) {
+        if let Some(cut) = self.plan.cuts.get_mut(&key(at)) {
             cut.readers += 1;
             after.push(cut.stage);
             return Ok(());
@@ -190,18 +233,19 @@ impl Cutter {
         let whole = runs_whole(root);
         let divisible = row_by_row_scan(root).is_some();
         let stage = self.stage(root, output, whole, divisible)?;
-        self.cuts.insert(key(at), Cut { stage, readers: 1 });
+        self.plan.cuts.insert(key(at), Cut { stage, readers: 1 });
         after.push(stage);
         Ok(())
     }
 
-    fn walk(&mut self, node: &Node, after: &mut Vec<usize>) -> Result<()> {
+    /// Walks `node`, which is `free` if no node of its stage relies on its partitions.
+    fn walk(&mut self, node: &Node, free: bool, after: &mut Vec<usize>) -> Result<()> {
         if runs_whole(node) {
             return self.cut(node, node, Output::Keep, after);
         }
         if let Some(r) = node.downcast_ref::<RepartitionExec>() {
             return match r.partitioning() {
-                Partitioning::RoundRobinBatch(_) => self.walk(r.input(), after),
+                Partitioning::RoundRobinBatch(_) => self.walk(r.input(), free, after),
                 p => self.cut(node, r.input(), Output::Divide(p.clone()), after),
             };
         }
@@ -213,7 +257,7 @@ impl Cutter {
             return if input.output_partitioning().partition_count() > 1 {
                 self.cut(input, input, Output::Keep, after)
             } else {
-                self.walk(input, after)
+                self.walk(input, free, after)
             };
         }
         if let Some(s) = node.downcast_ref::<ScalarSubqueryExec>() {
@@ -224,25 +268,40 @@ impl Cutter {
                 self.after.push(stage);
             }
             after.extend_from_slice(&self.after[mark..]);
-            self.walk(s.input(), after)?;
+            self.walk(s.input(), free, after)?;
             self.after.truncate(mark);
             return Ok(());
         }
-        self.walk_children(node, after)
+        self.walk_children(node, free, after)
     }
 
-    fn walk_children(&mut self, node: &Node, after: &mut Vec<usize>) -> Result<()> {
+    fn walk_children(&mut self, node: &Node, free: bool, after: &mut Vec<usize>) -> Result<()> {
         let children: Vec<Node> = node.children().into_iter().map(Arc::clone).collect();
         let Some(first) = children.first() else { return Ok(()) };
         let join = node.downcast_ref::<HashJoinExec>();
         let collects_left = join.is_some_and(|j| *j.partition_mode() == PartitionMode::CollectLeft)
             || node.is::<NestedLoopJoinExec>()
             || node.is::<CrossJoinExec>();
-        let before = self.stages.len();
-        if collects_left && !first.is::<CoalescePartitionsExec>() {
+        let divides = free && join.is_some_and(can_divide);
+        let wanted = node.input_distribution_requirements().into_per_child();
+        let is_free = |input: usize| {
+            let unspecified = matches!(wanted.get(input), None | Some(Distribution::UnspecifiedDistribution));
+            divides || free && !pairs_partitions(node) && unspecified
+        };
+        let before = self.plan.stages.len();
+        if let Some(join) = join.filter(|_| divides) {
+            let root = hash_repartitioned(first).map_or(first, |(input, _)| input);
+            let keys = join.on().iter().map(|(build, _)| Arc::clone(build)).collect();
+            let partitions = first.output_partitioning().partition_count();
+            self.cut(first, root, Output::Divide(Partitioning::Hash(keys, partitions)), after)?;
+            self.plan.divided.insert(key(node));
+            if hash_repartitioned(&children[1]).is_some() {
+                self.plan.dropped.insert(key(&children[1]));
+            }
+        } else if collects_left && !first.is::<CoalescePartitionsExec>() {
             self.cut(first, first, Output::Gather { fetch: None }, after)?;
         } else {
-            self.walk_input(node, first, after)?;
+            self.walk_input(node, first, is_free(0), after)?;
         }
         let mark = self.after.len();
         if let Some(join) = join {
@@ -250,9 +309,9 @@ impl Cutter {
             let produced = if join.null_aware { Vec::new() } else { join.dynamic_expressions_produced() };
             let filter = produced.into_iter().find(|e| e.is::<DynamicFilterPhysicalExpr>());
             // All keys are known only at the end of a stage that is the build side alone.
-            let cut = self.cuts.get(&key(first)).copied().filter(|c| c.stage >= before);
+            let cut = self.plan.cuts.get(&key(first)).copied().filter(|c| c.stage >= before);
             if let Some((filter, cut)) = filter.zip(cut) {
-                self.stages[cut.stage].fills.push(JoinFilter {
+                self.plan.stages[cut.stage].fills.push(JoinFilter {
                     filter,
                     on: join.on().to_vec(),
                     null_equality: join.null_equality(),
@@ -260,19 +319,21 @@ impl Cutter {
                 self.after.push(cut.stage);
             }
         }
-        for child in &children[1..] {
-            self.walk_input(node, child, after)?;
+        for (input, child) in children.iter().enumerate().skip(1) {
+            let child =
+                if divides { hash_repartitioned(child).map_or(child, |(input, _)| input) } else { child };
+            self.walk_input(node, child, is_free(input), after)?;
         }
         self.after.truncate(mark);
         Ok(())
     }
 
     /// Walks one input of `node`, and cuts off a large scan that is planned as one partition.
-    fn walk_input(&mut self, node: &Node, input: &Node, after: &mut Vec<usize>) -> Result<()> {
+    fn walk_input(&mut self, node: &Node, input: &Node, free: bool, after: &mut Vec<usize>) -> Result<()> {
         let row_by_row = row_by_row_scan(node).is_some();
         if !row_by_row && !pairs_partitions(node) && worth_dividing(input) {
             return self.cut(input, input, Output::Gather { fetch: None }, after);
         }
-        self.walk(input, after)
+        self.walk(input, free, after)
     }
 }

@@ -44,6 +44,9 @@ fn visit(plan: &StagePlan, index: usize, node: &Node, depth: usize, f: &mut dyn 
     if !whole && plan.cuts.get(&key(node)).is_some_and(|c| c.stage != index) {
         return;
     }
+    if let Some(input) = plan.skipped(node).filter(|_| !whole) {
+        return visit(plan, index, input, depth, f);
+    }
     f(node, depth);
     for child in node.children() {
         visit(plan, index, child, depth + 1, f);
@@ -118,6 +121,9 @@ fn tree(plan: &StagePlan, index: usize, node: &Node, depth: usize, out: &mut Str
         let planned = counted(n, "planned partition");
         let _ = writeln!(out, "{indent}exchange from stage {} ({planned})", cut.stage);
         return;
+    }
+    if let Some(input) = plan.skipped(node).filter(|_| !plan.stages[index].whole) {
+        return tree(plan, index, input, depth, out);
     }
     let detail = detail(node).unwrap_or_default();
     let _ = match text::file_scan(node) {

@@ -7,12 +7,10 @@
 use std::collections::HashMap;
 
 use datafusion::datasource::physical_plan::FileSource;
-use datafusion::physical_expr::Partitioning;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::split_conjunction;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
-use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
@@ -135,7 +133,7 @@ impl Lister<'_> {
             self.places.insert(key(node), Place { own, build: None, keys: None });
             return own;
         }
-        if let Some(input) = skipped(node).filter(|_| !whole) {
+        if let Some(input) = self.plan.skipped(node).filter(|_| !whole) {
             return self.node(input);
         }
         let inputs: Vec<usize> = node.children().into_iter().map(|child| self.node(child)).collect();
@@ -163,15 +161,6 @@ impl Lister<'_> {
         self.places.insert(key(node), Place { own, build, keys });
         keys.unwrap_or(own)
     }
-}
-
-/// Returns the input of a node that a stage leaves out.
-pub(crate) fn skipped(node: &Node) -> Option<&Node> {
-    if let Some(repartition) = node.downcast_ref::<RepartitionExec>() {
-        let round_robin = matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_));
-        return round_robin.then(|| repartition.input());
-    }
-    node.downcast_ref::<ScalarSubqueryExec>().map(ScalarSubqueryExec::input)
 }
 
 /// Returns true for a scan that the keys of build sides filter.

@@ -1,0 +1,731 @@
+//! A hash join whose build side is divided by its keys, while its probe side streams.
+//!
+//! DataFusion's partitioned join reads both sides from an exchange. Here only the build side goes through one. Each of its
+//! partitions becomes a [`Table`] that all multitasks share, and a multitask looks up its rows of the probe side in the
+//! tables as it computes them. So the probe side is never whole in memory and needs no stage of its own, and cores still
+//! build tables in parallel.
+//!
+//! Rows of the build side that a join returns by whether they have a partner are a partition of their own, the last one. It
+//! runs after the others, whichever of them ends last, so that the answer does not depend on it.
+
+mod table;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
+use datafusion::arrow::compute::{BatchCoalescer, filter_record_batch, interleave, not, take};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatchOptions;
+use datafusion::common::cast::as_boolean_array;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, JoinSide, JoinType, NullEquality, Result};
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use futures::future::OptionFuture;
+use futures::{StreamExt, TryStreamExt};
+use tokio::sync::OnceCell;
+
+use crate::execute::exchange::coalescer;
+use crate::plan::cut::Node;
+use table::{END, Equality, KeyExprs, Keys, Table};
+
+/// Pairs of rows that are joined at a time, about as many as a batch has.
+const PAIRS: usize = 8192;
+
+/// The join in one stage.
+pub(crate) struct DividedJoinExec {
+    shared: Arc<Shared>,
+    probe: Node,
+    properties: Arc<PlanProperties>,
+}
+
+/// The state that the multitasks of a join share.
+struct Shared {
+    build: Node,
+    /// Columns of the probe side.
+    probe: SchemaRef,
+    join_type: JoinType,
+    nulls: NullEquality,
+    build_keys: KeyExprs,
+    probe_keys: KeyExprs,
+    filter: Option<JoinFilter>,
+    schema: SchemaRef,
+    /// The origin of each column of the output.
+    columns: Vec<ColumnIndex>,
+    /// Maximum number of rows of each multitask.
+    fetch: Option<usize>,
+    tables: Vec<SharedTable>,
+    metrics: ExecutionPlanMetricsSet,
+    table_bytes: Gauge,
+}
+
+/// A table that the first multitask builds that comes to it.
+#[derive(Default)]
+struct SharedTable {
+    begun: AtomicBool,
+    built: OnceCell<Result<Arc<Table>, Arc<DataFusionError>>>,
+}
+
+impl DividedJoinExec {
+    /// Creates the join from one whose build side has been divided by the keys of that side, in their order.
+    pub(crate) fn new(join: &HashJoinExec) -> Self {
+        let (build, probe) = (join.left(), join.right());
+        let of_probe = probe.output_partitioning().partition_count();
+        let multitasks = of_probe + usize::from(emits_build_side(*join.join_type()));
+        let (_, columns) = build_join_schema(&build.schema(), &probe.schema(), join.join_type());
+        let columns = match &join.projection {
+            Some(projection) => projection.iter().map(|&column| columns[column].clone()).collect(),
+            None => columns,
+        };
+        let (build_keys, probe_keys) = join.on().iter().cloned().unzip();
+        let metrics = ExecutionPlanMetricsSet::new();
+        let table_bytes = MetricBuilder::new(&metrics).peak_memory_usage("build_mem_used", 0);
+        let partitions = build.output_partitioning().partition_count();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(join.schema()),
+            Partitioning::UnknownPartitioning(multitasks),
+            join.properties().emission_type,
+            join.properties().boundedness,
+        );
+        let shared = Shared {
+            build: Arc::clone(build),
+            probe: probe.schema(),
+            join_type: *join.join_type(),
+            nulls: join.null_equality(),
+            build_keys,
+            probe_keys,
+            filter: join.filter().cloned(),
+            schema: join.schema(),
+            columns,
+            fetch: join.fetch(),
+            tables: (0..partitions).map(|_| SharedTable::default()).collect(),
+            metrics,
+            table_bytes,
+        };
+        Self { shared: Arc::new(shared), probe: Arc::clone(probe), properties: Arc::new(properties) }
+    }
+
+    /// Returns the partition that returns rows of the build side, if there is one. It may run only after all others.
+    pub(crate) fn last(&self) -> Option<usize> {
+        emits_build_side(self.shared.join_type).then(|| self.probe.output_partitioning().partition_count())
+    }
+}
+
+impl fmt::Debug for DividedJoinExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DividedJoinExec({} tables, {:?})", self.shared.tables.len(), self.probe)
+    }
+}
+
+impl DisplayAs for DividedJoinExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DividedJoinExec: tables={}", self.shared.tables.len())
+    }
+}
+
+impl ExecutionPlan for DividedJoinExec {
+    fn name(&self) -> &str {
+        "DividedJoinExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    /// Returns the probe side only: the build side is an input of all multitasks, not of one.
+    fn children(&self) -> Vec<&Node> {
+        vec![&self.probe]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, _: Vec<Node>) -> Result<Node> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let is_last = self.last() == Some(partition);
+        let joining = Joining {
+            probe: if is_last { None } else { Some(self.probe.execute(partition, Arc::clone(&context))?) },
+            context,
+            tables: Vec::new(),
+            step: Step::Build,
+            output: Output::new(&self.shared),
+            shared: Arc::clone(&self.shared),
+        };
+        let batches = futures::stream::try_unfold(joining, |mut joining| async move {
+            Ok(joining.next().await?.map(|batch| (batch, joining)))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.shared.schema), batches)))
+    }
+
+    /// Returns the memory of all tables, which live as long as the stage.
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.shared.metrics.clone_inner())
+    }
+}
+
+impl Shared {
+    /// Returns all tables, after it has built those that no other multitask has begun.
+    async fn tables(&self, context: &Arc<TaskContext>) -> Result<Vec<Arc<Table>>> {
+        for (partition, table) in self.tables.iter().enumerate() {
+            if !table.begun.swap(true, Ordering::Relaxed) {
+                table.built.get_or_init(|| self.build(partition, context)).await;
+            }
+        }
+        let mut tables = Vec::with_capacity(self.tables.len());
+        for (partition, table) in self.tables.iter().enumerate() {
+            let built = table.built.get_or_init(|| self.build(partition, context)).await;
+            tables.push(built.clone().map_err(DataFusionError::Shared)?);
+        }
+        Ok(tables)
+    }
+
+    async fn build(
+        &self,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<Arc<Table>, Arc<DataFusionError>> {
+        let build = async {
+            let batches = self.build.execute(partition, Arc::clone(context))?.try_collect().await?;
+            let reservation = MemoryConsumer::new("HashJoinInput").register(context.memory_pool());
+            let (schema, visited) = (self.build.schema(), emits_build_side(self.join_type));
+            Table::build(batches, &schema, &self.build_keys, self.nulls, visited, reservation)
+        };
+        let table = build.await.map_err(Arc::new)?;
+        self.table_bytes.add(table.bytes());
+        Ok(Arc::new(table))
+    }
+
+    /// Returns `rows` NULLs of a column of the build side.
+    fn no_build(&self, column: usize, rows: usize) -> ArrayRef {
+        new_null_array(self.build.schema().field(column).data_type(), rows)
+    }
+}
+
+/// Returns a batch of `rows` rows, with columns of either side, and the mark of a mark join.
+fn batch(
+    schema: &SchemaRef,
+    columns: &[ColumnIndex],
+    rows: usize,
+    build: impl Fn(usize) -> Result<ArrayRef>,
+    probe: impl Fn(usize) -> Result<ArrayRef>,
+    mark: impl Fn() -> ArrayRef,
+) -> Result<RecordBatch> {
+    let column = |column: &ColumnIndex| match column.side {
+        JoinSide::Left => build(column.index),
+        JoinSide::Right => probe(column.index),
+        JoinSide::None => Ok(mark()),
+    };
+    let columns = columns.iter().map(column).collect::<Result<_>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+/// The mark of rows that have none.
+fn no_mark() -> ArrayRef {
+    new_null_array(&DataType::Boolean, 0)
+}
+
+/// Returns true for joins that return rows of the build side after all rows of the probe side.
+fn emits_build_side(join_type: JoinType) -> bool {
+    use JoinType::{Full, Left, LeftAnti, LeftMark, LeftSemi};
+    matches!(join_type, Left | Full | LeftSemi | LeftAnti | LeftMark)
+}
+
+/// Returns true for joins that return pairs of rows.
+fn emits_pairs(join_type: JoinType) -> bool {
+    matches!(join_type, JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full)
+}
+
+/// Returns true for joins that return rows of the probe side by whether they have a partner.
+fn emits_probe_side(join_type: JoinType) -> bool {
+    use JoinType::{Full, Right, RightAnti, RightMark, RightSemi};
+    matches!(join_type, Right | Full | RightSemi | RightAnti | RightMark)
+}
+
+/// The output of a multitask, as batches of about [`PAIRS`] rows.
+struct Output {
+    /// `None` for rows without columns, which it cannot merge.
+    coalescer: Option<BatchCoalescer>,
+    /// Rows without columns.
+    counted: usize,
+    /// Rows that may still be added.
+    left: usize,
+    schema: SchemaRef,
+}
+
+impl Output {
+    fn new(shared: &Shared) -> Self {
+        let schema = Arc::clone(&shared.schema);
+        let coalescer = (!schema.fields().is_empty()).then(|| coalescer(&schema));
+        Self { coalescer, counted: 0, left: shared.fetch.unwrap_or(usize::MAX), schema }
+    }
+
+    fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        let rows = batch.num_rows().min(self.left);
+        self.left -= rows;
+        match &mut self.coalescer {
+            Some(coalescer) => coalescer.push_batch(batch.slice(0, rows))?,
+            None => self.counted += rows,
+        }
+        Ok(())
+    }
+
+    /// Returns the next full batch, or any batch once the rows have `ended`.
+    fn next(&mut self, ended: bool) -> Result<Option<RecordBatch>> {
+        let Some(coalescer) = &mut self.coalescer else {
+            let rows = std::mem::take(&mut self.counted);
+            let options = RecordBatchOptions::new().with_row_count(Some(rows));
+            let batch = || RecordBatch::try_new_with_options(Arc::clone(&self.schema), Vec::new(), &options);
+            return if rows > 0 { Ok(Some(batch()?)) } else { Ok(None) };
+        };
+        if ended && !coalescer.has_completed_batch() {
+            coalescer.finish_buffered_batch()?;
+        }
+        Ok(coalescer.next_completed_batch())
+    }
+}
+
+/// The join of a multitask.
+struct Joining {
+    shared: Arc<Shared>,
+    context: Arc<TaskContext>,
+    /// `None` for the last partition.
+    probe: Option<SendableRecordBatchStream>,
+    tables: Vec<Arc<Table>>,
+    step: Step,
+    output: Output,
+}
+
+/// The next step of a multitask.
+enum Step {
+    Build,
+    /// Ask for rows of the probe side.
+    Ask,
+    Probe(Box<Probed>),
+    /// Return rows of the build side, of this table from this row on.
+    Rest(usize, usize),
+    End,
+}
+
+impl Joining {
+    /// Returns the next batch; `None` at the end.
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            let ended = matches!(self.step, Step::End) || self.output.left == 0;
+            if let Some(batch) = self.output.next(ended)? {
+                return Ok(Some(batch));
+            }
+            if ended {
+                return Ok(None);
+            }
+            self.step = match std::mem::replace(&mut self.step, Step::End) {
+                Step::Build => {
+                    self.tables = self.shared.tables(&self.context).await?;
+                    let empty = self.tables.iter().all(|table| table.rows.num_rows() == 0);
+                    let no_rows = empty && self.shared.join_type.empty_build_side_produces_empty_result();
+                    match &self.probe {
+                        _ if no_rows => Step::End,
+                        Some(_) => Step::Ask,
+                        None => Step::Rest(0, 0),
+                    }
+                }
+                Step::Ask => {
+                    let next = OptionFuture::from(self.probe.as_mut().map(StreamExt::next)).await.flatten();
+                    match next.transpose()? {
+                        Some(batch) => Step::Probe(Box::new(Probed::new(&self.shared, &self.tables, batch)?)),
+                        None => Step::End,
+                    }
+                }
+                Step::Probe(mut probed) => {
+                    if probed.join(&self.shared, &self.tables, &mut self.output)? {
+                        Step::Probe(probed)
+                    } else {
+                        Step::Ask
+                    }
+                }
+                Step::Rest(table, row) => self.rest(table, row)?,
+                Step::End => Step::End,
+            };
+        }
+    }
+
+    /// Adds rows of the build side to the output, and returns the next step.
+    fn rest(&mut self, index: usize, from: usize) -> Result<Step> {
+        let Some(table) = self.tables.get(index) else { return Ok(Step::End) };
+        let to = (from + PAIRS).min(table.rows.num_rows());
+        let join_type = self.shared.join_type;
+        let wanted = |row: &usize| match join_type {
+            JoinType::LeftMark => true,
+            JoinType::LeftSemi => table.is_visited(*row),
+            _ => !table.is_visited(*row),
+        };
+        let rows: Vec<u32> = (from..to).filter(wanted).map(|row| row as u32).collect();
+        if !rows.is_empty() {
+            let indices = UInt32Array::from(rows);
+            let of_table = |column| Ok(take(table.rows.column(column), &indices, None)?);
+            let none = |column: usize| {
+                Ok(new_null_array(self.shared.probe.field(column).data_type(), indices.len()))
+            };
+            let mark = || -> ArrayRef {
+                let visited = |row: &u32| Some(table.is_visited(*row as usize));
+                Arc::new(indices.values().iter().map(visited).collect::<BooleanArray>())
+            };
+            let (schema, columns) = (&self.shared.schema, &self.shared.columns);
+            self.output.push(batch(schema, columns, indices.len(), of_table, none, mark)?)?;
+        }
+        Ok(if to < table.rows.num_rows() { Step::Rest(index, to) } else { Step::Rest(index + 1, 0) })
+    }
+}
+
+/// Pairs of rows, in the order of the probe side.
+#[derive(Default)]
+struct Pairs {
+    /// Table and row.
+    build: Vec<(usize, usize)>,
+    probe: Vec<u32>,
+}
+
+/// A batch of the probe side.
+struct Probed {
+    batch: RecordBatch,
+    keys: Keys,
+    /// The table of each row.
+    parts: Vec<u32>,
+    /// The next row to look at in each row's table.
+    chains: Vec<u32>,
+    /// Rows before it have no more partners.
+    row: usize,
+    /// Rows that have a partner; empty if no one asks.
+    matched: Vec<bool>,
+}
+
+impl Probed {
+    fn new(shared: &Shared, tables: &[Arc<Table>], batch: RecordBatch) -> Result<Self> {
+        let keys = Keys::of(&shared.probe_keys, &batch, shared.nulls)?;
+        let parts: Vec<u32> = match tables.len() as u64 {
+            count if count.is_power_of_two() => {
+                keys.hashes.iter().map(|hash| (hash & (count - 1)) as u32).collect()
+            }
+            count => keys.hashes.iter().map(|hash| (hash % count) as u32).collect(),
+        };
+        // All at once, so that the memory accesses overlap.
+        let first = |(row, (hash, part)): (usize, (&u64, &u32))| match keys.may_match(row) {
+            true => tables[*part as usize].first(*hash),
+            false => END,
+        };
+        let chains = keys.hashes.iter().zip(&parts).enumerate().map(first).collect();
+        let matched = if emits_probe_side(shared.join_type) { batch.num_rows() } else { 0 };
+        Ok(Self { batch, keys, parts, chains, row: 0, matched: vec![false; matched] })
+    }
+
+    /// Joins some rows. Returns true if there are more.
+    fn join(&mut self, shared: &Shared, tables: &[Arc<Table>], output: &mut Output) -> Result<bool> {
+        let mut pairs = self.pairs(shared, tables)?;
+        if let Some(filter) = &shared.filter {
+            pairs = self.filtered(filter, tables, pairs)?;
+        }
+        if emits_build_side(shared.join_type) {
+            pairs.build.iter().for_each(|&(table, row)| tables[table].visit(row));
+        }
+        if !self.matched.is_empty() {
+            pairs.probe.iter().for_each(|&row| self.matched[row as usize] = true);
+        }
+        if emits_pairs(shared.join_type) && !pairs.probe.is_empty() {
+            let (build, probe) = (self.build_columns(tables, &pairs), self.probe_columns(&pairs));
+            output.push(batch(&shared.schema, &shared.columns, pairs.probe.len(), build, probe, no_mark)?)?;
+        }
+        let more = self.row < self.batch.num_rows();
+        if !more && !self.matched.is_empty() {
+            output.push(self.by_match(shared)?)?;
+        }
+        Ok(more)
+    }
+
+    /// Returns the next pairs of rows with equal keys.
+    fn pairs(&mut self, shared: &Shared, tables: &[Arc<Table>]) -> Result<Pairs> {
+        use JoinType::{RightAnti, RightMark, RightSemi};
+        let one = shared.filter.is_none() && matches!(shared.join_type, RightAnti | RightMark | RightSemi);
+        let mut pairs = Pairs::default();
+        let (parts, chains, row) = (&self.parts, &mut self.chains, &mut self.row);
+        match Equality::new(tables, &self.keys, shared.nulls)? {
+            Equality::Narrow(of_tables, keys) => {
+                let equal = |part: usize, at: usize, row: usize| of_tables[part][at] == keys[row];
+                find(tables, parts, chains, row, one, &mut pairs, equal);
+            }
+            Equality::Wide(of_tables, keys) => {
+                let equal = |part: usize, at: usize, row: usize| of_tables[part][at] == keys[row];
+                find(tables, parts, chains, row, one, &mut pairs, equal);
+            }
+            Equality::Any(of_tables, hashes) => {
+                let equal = |part: usize, at: usize, row: usize| {
+                    let (of_table, keys) = &of_tables[part];
+                    of_table[at] == hashes[row] && keys.is_equal(at, row)
+                };
+                find(tables, parts, chains, row, one, &mut pairs, equal);
+            }
+        }
+        Ok(pairs)
+    }
+
+    /// Returns the pairs that meet a condition.
+    fn filtered(&self, filter: &JoinFilter, tables: &[Arc<Table>], mut pairs: Pairs) -> Result<Pairs> {
+        let (build, probe) = (self.build_columns(tables, &pairs), self.probe_columns(&pairs));
+        let rows = pairs.probe.len();
+        let columns = batch(filter.schema(), filter.column_indices(), rows, build, probe, no_mark)?;
+        let kept = filter.expression().evaluate(&columns)?.into_array(rows)?;
+        let kept = as_boolean_array(&kept)?;
+        let is_kept = |at: usize| kept.is_valid(at) && kept.value(at);
+        let mut at = 0..;
+        pairs.build.retain(|_| at.next().is_some_and(is_kept));
+        let mut at = 0..;
+        pairs.probe.retain(|_| at.next().is_some_and(is_kept));
+        Ok(pairs)
+    }
+
+    fn build_columns<'a>(
+        &self,
+        tables: &'a [Arc<Table>],
+        pairs: &'a Pairs,
+    ) -> impl Fn(usize) -> Result<ArrayRef> + use<'a> {
+        move |column| {
+            let of_tables: Vec<_> = tables.iter().map(|table| table.rows.column(column).as_ref()).collect();
+            Ok(interleave(&of_tables, &pairs.build)?)
+        }
+    }
+
+    fn probe_columns(&self, pairs: &Pairs) -> impl Fn(usize) -> Result<ArrayRef> + use<> {
+        let batch = self.batch.clone();
+        // Often each row has one partner.
+        let all =
+            pairs.probe.len() == batch.num_rows() && pairs.probe.iter().zip(0..).all(|(row, at)| *row == at);
+        let indices = (!all).then(|| UInt32Array::from(pairs.probe.clone()));
+        move |column| {
+            let column = batch.column(column);
+            Ok(match &indices {
+                Some(indices) => take(column, indices, None)?,
+                None => Arc::clone(column),
+            })
+        }
+    }
+
+    /// Returns the rows of the batch that the join keeps by whether they have a partner.
+    fn by_match(&self, shared: &Shared) -> Result<RecordBatch> {
+        let matched = BooleanArray::from(self.matched.clone());
+        let kept = match shared.join_type {
+            JoinType::RightMark => self.batch.clone(),
+            JoinType::RightSemi => filter_record_batch(&self.batch, &matched)?,
+            _ => filter_record_batch(&self.batch, &not(&matched)?)?,
+        };
+        let rows = kept.num_rows();
+        let build = |column| Ok(shared.no_build(column, rows));
+        let probe = |column: usize| Ok(Arc::clone(kept.column(column)));
+        batch(&shared.schema, &shared.columns, rows, build, probe, || Arc::new(matched.clone()))
+    }
+}
+
+/// Adds pairs until there are enough or all rows have been looked up.
+fn find(
+    tables: &[Arc<Table>],
+    parts: &[u32],
+    chains: &mut [u32],
+    row: &mut usize,
+    one: bool,
+    pairs: &mut Pairs,
+    equal: impl Fn(usize, usize, usize) -> bool,
+) {
+    while *row < chains.len() && pairs.probe.len() < PAIRS {
+        let part = parts[*row] as usize;
+        let mut at = chains[*row];
+        while at != END && pairs.probe.len() < PAIRS {
+            let is_equal = equal(part, at as usize, *row);
+            if is_equal {
+                pairs.build.push((part, at as usize));
+                pairs.probe.push(*row as u32);
+            }
+            at = if is_equal && one { END } else { tables[part].after(at) };
+        }
+        chains[*row] = at;
+        *row += usize::from(at == END);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::Int64Array;
+    use datafusion::arrow::compute::cast;
+    use datafusion::arrow::datatypes::{Field, Schema};
+    use datafusion::arrow::util::pretty::pretty_format_batches;
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::PhysicalExprRef;
+    use datafusion::physical_expr::expressions::{binary, col};
+    use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+    use datafusion::physical_plan::joins::{HashJoinExecBuilder, PartitionMode};
+    use datafusion::physical_plan::metrics::Time;
+    use datafusion::physical_plan::repartition::BatchPartitioner;
+
+    const TYPES: [JoinType; 10] = [
+        JoinType::Inner,
+        JoinType::Left,
+        JoinType::Right,
+        JoinType::Full,
+        JoinType::LeftSemi,
+        JoinType::RightSemi,
+        JoinType::LeftAnti,
+        JoinType::RightAnti,
+        JoinType::LeftMark,
+        JoinType::RightMark,
+    ];
+
+    /// One side of a join.
+    struct Side {
+        schema: SchemaRef,
+        batches: Vec<RecordBatch>,
+    }
+
+    impl Side {
+        /// Makes batches with a key of a type and a number, both sometimes NULL. Many keys are equal.
+        fn new(names: [&str; 2], key: &DataType, batches: usize, keys: u64, state: &mut u64) -> Self {
+            let types = [key.clone(), DataType::Int64];
+            let fields: Vec<Field> =
+                names.iter().zip(types).map(|(name, of)| Field::new(*name, of, true)).collect();
+            let schema = Arc::new(Schema::new(fields));
+            let mut column = |of: u64, to: &DataType| {
+                let value = |_| {
+                    *state ^= *state << 13;
+                    *state ^= *state >> 7;
+                    *state ^= *state << 17;
+                    Some(*state % of).filter(|value| *value > 0).map(|value| value as i64)
+                };
+                let numbers: ArrayRef = Arc::new((0..500).map(value).collect::<Int64Array>());
+                cast(&numbers, to).unwrap()
+            };
+            let mut batch = || {
+                let columns = vec![column(keys, key), column(100, &DataType::Int64)];
+                RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()
+            };
+            let batches = (0..batches).map(|_| batch()).collect();
+            Self { schema, batches }
+        }
+
+        fn column(&self, index: usize) -> PhysicalExprRef {
+            col(self.schema.field(index).name(), &self.schema).unwrap()
+        }
+
+        /// Returns a node with the batches in partitions.
+        fn node(&self, partitions: &[Vec<RecordBatch>]) -> Node {
+            MemorySourceConfig::try_new_exec(partitions, Arc::clone(&self.schema), None).unwrap()
+        }
+    }
+
+    /// Returns the sorted lines of all partitions, which run at the same time except for the last one of a divided join.
+    async fn lines(node: Node) -> Vec<String> {
+        let partitions = node.output_partitioning().partition_count();
+        let last = node.downcast_ref::<DividedJoinExec>().and_then(DividedJoinExec::last);
+        let run = |partition| {
+            let stream = node.execute(partition, Arc::default()).unwrap();
+            tokio::spawn(stream.collect::<Vec<_>>())
+        };
+        let first = (0..partitions).filter(|partition| Some(*partition) != last).map(run);
+        let mut ran = futures::future::join_all(first).await;
+        ran.extend(futures::future::join_all(last.map(run)).await);
+        let batches: Vec<RecordBatch> =
+            ran.into_iter().flat_map(Result::unwrap).map(Result::unwrap).collect();
+        let mut lines: Vec<String> =
+            pretty_format_batches(&batches).unwrap().to_string().lines().map(str::to_string).collect();
+        lines.sort();
+        lines
+    }
+
+    /// Compares all kinds of joins on `keys` of the columns with those of one table.
+    async fn compare(build: &Side, probe: &Side, keys: usize, tables: usize) {
+        let on: Vec<_> = (0..keys).map(|key| (build.column(key), probe.column(key))).collect();
+        let by_keys = Partitioning::Hash(on.iter().map(|(key, _)| Arc::clone(key)).collect(), tables);
+        let mut partitioner = BatchPartitioner::try_new(by_keys, Time::new(), 0, 1).unwrap();
+        let mut parts = vec![Vec::new(); tables];
+        for batch in &build.batches {
+            let mut put = |to: usize, part| {
+                parts[to].push(part);
+                Ok(())
+            };
+            partitioner.partition(batch.clone(), &mut put).unwrap();
+        }
+        let parts = build.node(&parts);
+        let of_multitask = |at| probe.batches.iter().skip(at).step_by(3).cloned().collect();
+        let probe_side = probe.node(&[of_multitask(0), of_multitask(1), of_multitask(2)]);
+        let side = |side| ColumnIndex { side, index: 1 };
+        let both = Arc::new(Schema::new(vec![build.schema.field(1).clone(), probe.schema.field(1).clone()]));
+        let less = binary(col("x", &both).unwrap(), Operator::Lt, col("y", &both).unwrap(), &both).unwrap();
+        let less = JoinFilter::new(less, vec![side(JoinSide::Left), side(JoinSide::Right)], both);
+        for kind in TYPES {
+            for filter in [None, Some(&less)] {
+                for nulls in [NullEquality::NullEqualsNothing, NullEquality::NullEqualsNull] {
+                    let join = |left: Node, mode| {
+                        HashJoinExecBuilder::new(left, Arc::clone(&probe_side), on.clone(), kind)
+                            .with_partition_mode(mode)
+                            .with_filter(filter.cloned())
+                            .with_null_equality(nulls)
+                            .build()
+                            .unwrap()
+                    };
+                    let one = Arc::new(CoalescePartitionsExec::new(Arc::clone(&parts)));
+                    let one = join(one, PartitionMode::CollectLeft);
+                    let divided = DividedJoinExec::new(&join(Arc::clone(&parts), PartitionMode::Partitioned));
+                    let conditions = filter.is_some();
+                    assert_eq!(
+                        lines(Arc::new(divided)).await,
+                        lines(Arc::new(one)).await,
+                        "{kind} {nulls:?} {conditions} {keys} {tables} {:?}",
+                        build.schema.field(0).data_type()
+                    );
+                }
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn every_join_has_the_rows_of_one_table() {
+        let mut state = 88_172_645_463_325_252_u64;
+        println!("seed {state}");
+        let key_types = [DataType::Int64, DataType::Int32, DataType::Float64, DataType::Utf8View];
+        for (key, tables) in key_types.iter().zip([4, 3, 1, 5]) {
+            // The second has an empty build side, the third an empty probe side.
+            for (build, probe) in [(3, 4), (0, 2), (2, 0)] {
+                let build = Side::new(["a", "x"], key, build, 300, &mut state);
+                let probe = Side::new(["b", "y"], key, probe, 400, &mut state);
+                compare(&build, &probe, 1, tables).await;
+                compare(&build, &probe, 2, tables).await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn row_with_many_partners_is_joined_in_steps() {
+        let mut state = 7;
+        let build = Side::new(["a", "x"], &DataType::Int64, 60, 2, &mut state);
+        let probe = Side::new(["b", "y"], &DataType::Int64, 1, 2, &mut state);
+        let some = |side: &Side, rows| Side {
+            schema: Arc::clone(&side.schema),
+            batches: side.batches.iter().map(|batch| batch.slice(0, rows)).collect(),
+        };
+        compare(&build, &some(&probe, 3), 1, 2).await;
+    }
+}

@@ -1,0 +1,247 @@
+//! A hash table over one partition of a join's build side.
+//!
+//! Rows stay as they are, column by column. The table has a chain of rows for each slot: the slot's first row, and after
+//! each row the next one, which takes 8 to 12 bytes for each row.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
+use datafusion::arrow::buffer::{NullBuffer, ScalarBuffer};
+use datafusion::arrow::compute::{SortOptions, concat};
+use datafusion::arrow::datatypes::{ArrowNativeType, DataType, FieldRef, SchemaRef};
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::hash_utils::create_hashes;
+use datafusion::common::{DataFusionError, NullEquality, Result};
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::joins::utils::JoinKeyComparator;
+use datafusion::physical_plan::repartition::REPARTITION_RANDOM_STATE;
+
+use crate::execute::exchange::batch_bytes;
+
+/// The end of a chain.
+pub(super) const END: u32 = u32::MAX;
+
+/// The keys of one side, in the order of the join's conditions.
+pub(super) type KeyExprs = Vec<Arc<dyn PhysicalExpr>>;
+
+/// Keys, evaluated for some rows.
+pub(super) struct Keys {
+    arrays: Vec<ArrayRef>,
+    /// The same as `arrays` if equal keys are equal bits.
+    bits: Bits,
+    /// Hashes by which rows have been divided.
+    pub hashes: Vec<u64>,
+    /// Rows that may have a partner; `None` if all may.
+    valid: Option<NullBuffer>,
+}
+
+enum Bits {
+    Narrow(ScalarBuffer<u32>),
+    Wide(ScalarBuffer<u64>),
+    None,
+}
+
+impl Keys {
+    /// Evaluates keys.
+    ///
+    /// # Errors
+    /// Returns the error of an expression.
+    pub(super) fn of(exprs: &KeyExprs, batch: &RecordBatch, nulls: NullEquality) -> Result<Self> {
+        let array = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(batch)?.into_array(batch.num_rows());
+        let arrays: Vec<ArrayRef> = exprs.iter().map(array).collect::<Result<_>>()?;
+        let mut hashes = vec![0; batch.num_rows()];
+        create_hashes(&arrays, REPARTITION_RANDOM_STATE.random_state(), &mut hashes)?;
+        let nothing = nulls == NullEquality::NullEqualsNothing;
+        let valid = || {
+            let of_each: Vec<_> = arrays.iter().map(|array| array.logical_nulls()).collect();
+            NullBuffer::union_many(of_each.iter().map(Option::as_ref)).filter(|nulls| nulls.null_count() > 0)
+        };
+        let bits = match arrays.as_slice() {
+            [key] if nothing => bits(key),
+            _ => Bits::None,
+        };
+        Ok(Self { valid: if nothing { valid() } else { None }, arrays, bits, hashes })
+    }
+
+    pub(super) fn may_match(&self, row: usize) -> bool {
+        self.valid.as_ref().is_none_or(|valid| valid.is_valid(row))
+    }
+}
+
+fn bits(key: &ArrayRef) -> Bits {
+    let data_type = key.data_type();
+    match data_type.primitive_width().filter(|_| !data_type.is_floating()) {
+        Some(4) => Bits::Narrow(values(key)),
+        Some(8) => Bits::Wide(values(key)),
+        _ => Bits::None,
+    }
+}
+
+fn values<T: ArrowNativeType>(key: &ArrayRef) -> ScalarBuffer<T> {
+    let data = key.to_data();
+    ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
+}
+
+/// A table.
+pub(super) struct Table {
+    /// The rows in the order in which they were read.
+    pub rows: RecordBatch,
+    keys: Keys,
+    /// First row of each slot.
+    heads: Vec<u32>,
+    /// The next row after each row.
+    next: Vec<u32>,
+    /// A slot is the upper bits of a hash, since the lower ones are those of the partition.
+    shift: u32,
+    /// A bit for each row that has found a partner; empty if no one asks.
+    visited: Vec<AtomicU64>,
+    reservation: MemoryReservation,
+}
+
+impl Table {
+    /// Builds a table over `batches`, which it frees column by column. With `visited`, it keeps which rows have found a
+    /// partner.
+    ///
+    /// # Errors
+    /// Returns an error if the memory budget is exhausted, or that of a key's expression.
+    pub(super) fn build(
+        batches: Vec<RecordBatch>,
+        schema: &SchemaRef,
+        keys: &KeyExprs,
+        nulls: NullEquality,
+        visited: bool,
+        reservation: MemoryReservation,
+    ) -> Result<Self> {
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let slots = rows.next_power_of_two().max(2);
+        let table_bytes = (slots + rows) * size_of::<u32>();
+        let row_bytes = batches.iter().map(batch_bytes).sum::<u64>() as usize;
+        reservation.try_grow(row_bytes + table_bytes)?;
+        if rows >= END as usize {
+            let message =
+                format!("cannot join: a partition has {rows} rows, more than {END}; use --partitions");
+            return Err(DataFusionError::Execution(message));
+        }
+        let rows = merged(batches, schema)?;
+        let mut keys = Keys::of(keys, &rows, nulls)?;
+        let shift = u64::BITS - slots.trailing_zeros();
+        let mut heads = vec![END; slots];
+        let mut next = vec![END; rows.num_rows()];
+        // From the last row to the first, so that a chain has them in order.
+        for row in (0..rows.num_rows()).rev().filter(|&row| keys.may_match(row)) {
+            let head = &mut heads[(keys.hashes[row] >> shift) as usize];
+            next[row] = *head;
+            *head = row as u32;
+        }
+        if !matches!(keys.bits, Bits::None) {
+            keys.hashes = Vec::new();
+        }
+        let words = if visited { rows.num_rows().div_ceil(64) } else { 0 };
+        let visited = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { rows, keys, heads, next, shift, visited, reservation })
+    }
+
+    /// Returns its memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.reservation.size()
+    }
+
+    /// Returns the first row of the chain of a hash.
+    pub(super) fn first(&self, hash: u64) -> u32 {
+        self.heads[(hash >> self.shift) as usize]
+    }
+
+    /// Returns the row after `row` in its chain.
+    pub(super) fn after(&self, row: u32) -> u32 {
+        self.next[row as usize]
+    }
+
+    /// Marks a row as having a partner.
+    pub(super) fn visit(&self, row: usize) {
+        let (word, bit) = (&self.visited[row / 64], 1 << (row % 64));
+        // Most keys of a semi join are found many times.
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_visited(&self, row: usize) -> bool {
+        self.visited[row / 64].load(Ordering::Relaxed) & (1 << (row % 64)) != 0
+    }
+}
+
+/// Compares the keys of tables with those of other rows.
+pub(super) enum Equality<'a> {
+    Narrow(Vec<&'a [u32]>, &'a [u32]),
+    Wide(Vec<&'a [u64]>, &'a [u64]),
+    Any(Vec<(&'a [u64], JoinKeyComparator)>, &'a [u64]),
+}
+
+impl<'a> Equality<'a> {
+    /// Compares the keys of `tables` with `keys`.
+    ///
+    /// # Errors
+    /// Returns an error if keys of their type cannot be compared.
+    pub(super) fn new(tables: &'a [Arc<Table>], keys: &'a Keys, nulls: NullEquality) -> Result<Self> {
+        let all = tables.iter().map(|table| &table.keys);
+        match &keys.bits {
+            Bits::Narrow(values) => {
+                let narrow = |keys: &'a Keys| match &keys.bits {
+                    Bits::Narrow(values) => Some(values.as_ref()),
+                    _ => None,
+                };
+                if let Some(of_tables) = all.clone().map(narrow).collect() {
+                    return Ok(Self::Narrow(of_tables, values));
+                }
+            }
+            Bits::Wide(values) => {
+                let wide = |keys: &'a Keys| match &keys.bits {
+                    Bits::Wide(values) => Some(values.as_ref()),
+                    _ => None,
+                };
+                if let Some(of_tables) = all.clone().map(wide).collect() {
+                    return Ok(Self::Wide(of_tables, values));
+                }
+            }
+            Bits::None => {}
+        }
+        let options = vec![SortOptions::default(); keys.arrays.len()];
+        let compared = |of_table: &'a Keys| {
+            let comparator = JoinKeyComparator::new(&of_table.arrays, &keys.arrays, &options, nulls)?;
+            Ok((of_table.hashes.as_slice(), comparator))
+        };
+        Ok(Self::Any(all.map(compared).collect::<Result<_>>()?, &keys.hashes))
+    }
+}
+
+/// Merges batches into one. Each column is copied on its own, so that at most one of them is there twice.
+fn merged(batches: Vec<RecordBatch>, schema: &SchemaRef) -> Result<RecordBatch> {
+    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(batches.len()); schema.fields().len()];
+    for batch in batches {
+        let (_, of_batch, _) = batch.into_parts();
+        columns.iter_mut().zip(of_batch).for_each(|(column, part)| column.push(part));
+    }
+    let one = |(parts, field): (Vec<ArrayRef>, &FieldRef)| match parts.as_slice() {
+        [] => Ok(new_empty_array(field.data_type())),
+        [one] => Ok(Arc::clone(one)),
+        parts => {
+            let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+            concat(&parts).map(compact)
+        }
+    };
+    let columns = columns.into_iter().zip(schema.fields()).map(one).collect::<Result<_, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+/// Returns an array of views with buffers of its own, instead of those of every batch: whoever takes rows copies their list.
+fn compact(array: ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+        _ => array,
+    }
+}
