@@ -159,7 +159,7 @@ impl Drop for Exchange {
 }
 
 /// Rows per batch in an exchange; DataFusion's default.
-const BATCH_ROWS: usize = 8192;
+pub(crate) const BATCH_ROWS: usize = 8192;
 
 /// Returns a coalescer of the small batches into which rows are divided.
 pub(crate) fn coalescer(schema: &SchemaRef) -> BatchCoalescer {

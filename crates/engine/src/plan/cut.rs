@@ -183,7 +183,7 @@ fn can_divide(join: &HashJoinExec) -> bool {
         && build.output_partitioning().partition_count() > 1
         && divided_by_keys
         && !join.null_aware
-        // Rows come in the order of the tables.
+        // An outer join returns the rows of a batch that have no partner after the others.
         && join.properties().output_ordering().is_none()
 }
 

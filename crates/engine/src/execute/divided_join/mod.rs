@@ -35,12 +35,9 @@ use futures::future::OptionFuture;
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::OnceCell;
 
-use crate::execute::exchange::coalescer;
+use crate::execute::exchange::{BATCH_ROWS, coalescer};
 use crate::plan::cut::Node;
 use table::{END, Equality, KeyExprs, Keys, Table};
-
-/// Pairs of rows that are joined at a time, about as many as a batch has.
-const PAIRS: usize = 8192;
 
 /// The join in one stage.
 pub(crate) struct DividedJoinExec {
@@ -211,11 +208,6 @@ impl Shared {
         self.table_bytes.add(table.bytes());
         Ok(Arc::new(table))
     }
-
-    /// Returns `rows` NULLs of a column of the build side.
-    fn no_build(&self, column: usize, rows: usize) -> ArrayRef {
-        new_null_array(self.build.schema().field(column).data_type(), rows)
-    }
 }
 
 /// Returns a batch of `rows` rows, with columns of either side, and the mark of a mark join.
@@ -235,6 +227,11 @@ fn batch(
     let columns = columns.iter().map(column).collect::<Result<_>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+/// Returns `rows` NULLs instead of a column of one side.
+fn nulls(schema: &SchemaRef, column: usize, rows: usize) -> ArrayRef {
+    new_null_array(schema.field(column).data_type(), rows)
 }
 
 /// The mark of rows that have none.
@@ -259,7 +256,7 @@ fn emits_probe_side(join_type: JoinType) -> bool {
     matches!(join_type, Right | Full | RightSemi | RightAnti | RightMark)
 }
 
-/// The output of a multitask, as batches of about [`PAIRS`] rows.
+/// The output of a multitask, as batches of about [`BATCH_ROWS`] rows.
 struct Output {
     /// `None` for rows without columns, which it cannot merge.
     coalescer: Option<BatchCoalescer>,
@@ -369,7 +366,7 @@ impl Joining {
     /// Adds rows of the build side to the output, and returns the next step.
     fn rest(&mut self, index: usize, from: usize) -> Result<Step> {
         let Some(table) = self.tables.get(index) else { return Ok(Step::End) };
-        let to = (from + PAIRS).min(table.rows.num_rows());
+        let to = (from + BATCH_ROWS).min(table.rows.num_rows());
         let join_type = self.shared.join_type;
         let wanted = |row: &usize| match join_type {
             JoinType::LeftMark => true,
@@ -380,9 +377,7 @@ impl Joining {
         if !rows.is_empty() {
             let indices = UInt32Array::from(rows);
             let of_table = |column| Ok(take(table.rows.column(column), &indices, None)?);
-            let none = |column: usize| {
-                Ok(new_null_array(self.shared.probe.field(column).data_type(), indices.len()))
-            };
+            let none = |column| Ok(nulls(&self.shared.probe, column, indices.len()));
             let mark = || -> ArrayRef {
                 let visited = |row: &u32| Some(table.is_visited(*row as usize));
                 Arc::new(indices.values().iter().map(visited).collect::<BooleanArray>())
@@ -534,7 +529,7 @@ impl Probed {
             _ => filter_record_batch(&self.batch, &not(&matched)?)?,
         };
         let rows = kept.num_rows();
-        let build = |column| Ok(shared.no_build(column, rows));
+        let build = |column| Ok(nulls(&shared.build.schema(), column, rows));
         let probe = |column: usize| Ok(Arc::clone(kept.column(column)));
         batch(&shared.schema, &shared.columns, rows, build, probe, || Arc::new(matched.clone()))
     }
@@ -550,10 +545,10 @@ fn find(
     pairs: &mut Pairs,
     equal: impl Fn(usize, usize, usize) -> bool,
 ) {
-    while *row < chains.len() && pairs.probe.len() < PAIRS {
+    while *row < chains.len() && pairs.probe.len() < BATCH_ROWS {
         let part = parts[*row] as usize;
         let mut at = chains[*row];
-        while at != END && pairs.probe.len() < PAIRS {
+        while at != END && pairs.probe.len() < BATCH_ROWS {
             let is_equal = equal(part, at as usize, *row);
             if is_equal {
                 pairs.build.push((part, at as usize));

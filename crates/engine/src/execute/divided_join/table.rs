@@ -15,6 +15,7 @@ use datafusion::common::hash_utils::create_hashes;
 use datafusion::common::{DataFusionError, NullEquality, Result};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::joins::utils::JoinKeyComparator;
 use datafusion::physical_plan::repartition::REPARTITION_RANDOM_STATE;
 
@@ -49,8 +50,7 @@ impl Keys {
     /// # Errors
     /// Returns the error of an expression.
     pub(super) fn of(exprs: &KeyExprs, batch: &RecordBatch, nulls: NullEquality) -> Result<Self> {
-        let array = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(batch)?.into_array(batch.num_rows());
-        let arrays: Vec<ArrayRef> = exprs.iter().map(array).collect::<Result<_>>()?;
+        let arrays = evaluate_expressions_to_arrays(exprs, batch)?;
         let mut hashes = vec![0; batch.num_rows()];
         create_hashes(&arrays, REPARTITION_RANDOM_STATE.random_state(), &mut hashes)?;
         let nothing = nulls == NullEquality::NullEqualsNothing;
