@@ -24,6 +24,10 @@ STATEMENTS = [
     "'abcdef'[2] AS a, 'abcdef'[2:3] AS b, 'abcdef'[-3:] AS c, 'abcdef'[:2] AS d, [1, 2, 3][-2:] AS e, [1, 2, 3, 4][1:4:2] AS f",
     "DATE '2024-01-31' + 1 AS a, DATE '2024-01-31' - 1 AS b, INTERVAL 1 DAY * 3 AS c, INTERVAL 3 DAY / 2 AS d",
     "SELECT 'pear' IN Items AS p, 'fig' NOT IN Items AS q, [x FOR x IN Items IF x LIKE '%p%'] AS r FROM baskets ORDER BY Id",
+    # a CASE in a list is not a constant
+    "SELECT OrderID, abs(OrderID) IN (1, 3, 5, CASE WHEN Items > 1 THEN 2 ELSE OrderID END) AS a, Items NOT IN (7, 8, NULL, CASE WHEN OrderID % 2 = 0 THEN Items END) AS b FROM orders ORDER BY OrderID",
+    "SELECT OrderID, row_number() OVER (PARTITION BY CASE WHEN length(Status) > length(Status) THEN abs(Items) ELSE 3 END ORDER BY OrderID) AS n FROM orders ORDER BY OrderID",
+    "[x + 0 IN (5, 6, 7, CASE WHEN x > 1 THEN x END) FOR x IN [1, 2]] AS a",
     # dates
     "SELECT year(ReadAt) AS y, dayofweek(ReadAt) AS w, epoch_ms(ReadAt) AS e FROM sensors ORDER BY Sensor, ReadAt",
     "yearweek(DATE '2024-12-30') AS a, century(DATE '2000-06-01') AS b, isodow(DATE '2024-01-07') AS c, extract(decade FROM DATE '1999-01-01') AS d",
@@ -153,6 +157,12 @@ def test_answers_are_those_of_duckdb(folder, monkeypatch, text):
         ("SELECT DATE '2024-01-01' ** 2", "cannot compute **: both sides must be numbers"),
         ("SELECT mode(1, 2)", "cannot call mode: 2 arguments were given; write mode(x)\n  line 1"),
         ("SELECT strftime(DATE '2024-01-01', '%Q')", "%Q is not a specifier"),
+        ("SELECT row_number()", "cannot call row_number without OVER: it is a window function; write row_number(…) OVER (ORDER BY …)"),
+        ("SELECT sum(count(*)) FROM range(3)", "cannot use an aggregate within another"),
+        ("SELECT value FROM range(3) HAVING value > 1", "cannot use this column in HAVING"),
+        ("SELECT NOT 'a'", "cannot use NOT on a value of type VARCHAR; compare it"),
+        ("SELECT sum(value) OVER w FROM range(3)", "cannot find window w; define it: WINDOW w AS (ORDER BY …)"),
+        ("VALUES (1, 2), (3)", "row 2 has 1 values, and 2 are wanted"),
         ("SELECT regexp_matches('a', '(')", "`(` is not a regular expression"),
         ("SELECT sqrt(-1)", "cannot compute the square root of a negative number"),
         (

@@ -342,3 +342,29 @@ def test_redaction_keeps_operators_and_no_text_of_the_query(trace, tmp_path):
     assert any(name.endswith(" probe") for name in names)
     assert not any(secret in redacted.out for secret in ("lineitem", "orders", "l_discount", "l_orderkey"))
     assert '"name":"column-' in redacted.out.replace(" ", "")
+
+
+def test_peak_of_memory_says_what_held_it(trace, tpch, tmp_path):
+    assert traces.violations(traces.read(trace)) == []
+    [job] = json.loads(binary.run("analyze", trace, "--json").check().out)["jobs"]
+    peak = job["peak"]
+    assert peak["stage"] in job["stages"]
+    assert 0 < sum(held["bytes"] for held in peak["held_by"]) <= peak["bytes"] < job["memory_high_water_bytes"]
+    assert {held["what"] for held in peak["held_by"]} <= {"build side", "groups", "sort", "exchange", "buffers"}
+    # Of a query that needs it at once, the groups and the sort of one stage.
+    of_groups = tmp_path / "groups.trace"
+    grouped = "SELECT l_partkey, l_suppkey, l_extendedprice, l_quantity, sum(l_tax) AS s FROM lineitem GROUP BY ALL"
+    binary.sql(f"SELECT max(s) FROM ({grouped})", tpch, "--trace", of_groups).check()
+    [job] = json.loads(binary.run("analyze", of_groups, "--json").check().out)["jobs"]
+    assert job["peak"]["held_by"][0]["what"] in ("groups", "exchange")
+    assert f"At most {job['peak']['bytes'] / 1e6:.0f}" in binary.run("analyze", of_groups).check().out
+
+
+def test_query_that_runs_out_of_memory_says_what_held_it(tpch, tmp_path):
+    path = tmp_path / "failed.trace"
+    # Its result must fit.
+    query = "SELECT l_orderkey, sum(l_tax) AS s FROM lineitem GROUP BY ALL"
+    failed = binary.sql(query, tpch, "--memory", "1MB", "--trace", path)
+    assert failed.code == 1 and "not enough memory" in failed.err
+    [job] = json.loads(binary.run("analyze", path, "--json").check().out)["jobs"]
+    assert job["outcome"] == "failed" and job["peak"]["bytes"] > 0

@@ -256,7 +256,9 @@ def test_plan_marks_an_exchange_that_is_read_unevenly(tmp_path, chromium):
     assert read.replace("read ", "read\n", 1) in it.inner_text("#plan-facts")
     page.check_tables()
     row = it.locator("#plan-table tbody tr", has_text="stage 0")
-    assert row.locator("td.limits").all_text_contents() == [f"{uneven['skew']:.1f}"]
+    # Reading it may also take uneven core time, which a column before that of bytes marks.
+    *core_times, bytes_read = row.locator("td.limits").all_text_contents()
+    assert bytes_read == f"{uneven['skew']:.1f}" and len(core_times) <= 1
     page.check()
     page.close()
 

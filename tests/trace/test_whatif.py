@@ -179,7 +179,7 @@ def test_text_fits_eighty_columns(trace, args):
         ("disks=1.5", "whole number"),
         ("machines=4", "machines: this trace is of one machine"),
         ("workers=2", "workers: this trace is of one machine"),
-        ("workers=2", "can answer cores, disks, disk.rate, disk.NAME.rate, concurrency.KIND, input, input.scale, decode.time, storage, no"),
+        ("workers=2", "can answer cores, disks, disk.rate, disk.NAME.rate, concurrency.KIND, memory, input, input.scale, decode.time, storage, no"),
         ("executors=2", "Spark"),
         ("no=gpu", "no=cpu, no=disk"),
         ("disk.sdb.rate=x2", "it has sda"),

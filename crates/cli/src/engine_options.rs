@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::generate::all_cores;
 use pellucid_engine::{EngineOptions, Input};
 use pellucid_model::units::{parse_rate, parse_size};
-use pellucid_runtime::IoMode;
+use pellucid_runtime::{IoMode, available_memory_bytes};
 use std::path::PathBuf;
 
 /// Read mode of `--io`.
@@ -36,11 +36,11 @@ pub struct EngineArguments {
     /// Partitions of each exchange [default: four per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Execution")]
     partitions: Option<u32>,
-    /// Memory limit of queries, for example 4GiB [default: no limit]
+    /// Memory for queries, for example 4GiB; beyond it, they spill to disk [default: 70 % of the memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Execution")]
     memory: Option<u64>,
-    /// Reserved: the engine rejects it until it can spill
-    #[arg(long = "spill-dir", value_name = "DIR", help_heading = "Execution", hide = true)]
+    /// Folder for what does not fit into memory; repeat it for several disks [default: the system's]
+    #[arg(long = "spill-dir", value_name = "DIR", help_heading = "Execution")]
     spill_dirs: Vec<PathBuf>,
     /// Read mode
     #[arg(long, value_enum, default_value = "cached", help_heading = "Execution")]
@@ -93,7 +93,9 @@ impl EngineArguments {
             cores: self.cores.map_or_else(all_cores, |cores| cores as usize),
             cores_set: self.cores.is_some(),
             partitions: self.partitions.map(|partitions| partitions as usize),
-            memory_bytes: self.memory,
+            memory_bytes: self.memory.or_else(usual_memory),
+            // Otherwise it is kept for the next operator: touching fresh pages takes a sixth of a query's time.
+            on_pressure: Some(crate::return_freed_memory),
             io: match self.io {
                 Io::Cached => IoMode::Cached,
                 Io::Direct => IoMode::Direct,
@@ -112,6 +114,11 @@ impl EngineArguments {
             stdin_taken: false,
         })
     }
+}
+
+/// Returns seven tenths of the memory that this process may use: the rest is for the program and what its allocator keeps.
+fn usual_memory() -> Option<u64> {
+    available_memory_bytes().map(|bytes| bytes / 10 * 7)
 }
 
 fn parse_disk_rate(text: &str) -> Result<(PathBuf, u64), String> {

@@ -117,6 +117,13 @@ enum Command {
     Man(install::Man),
 }
 
+/// Returns freed memory to the system from here on, after some time.
+pub(crate) fn return_freed_memory() {
+    const DELAY_MS: std::ffi::c_long = 10;
+    // SAFETY: sets an integer option; mimalloc ignores an unknown index.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, DELAY_MS) };
+}
+
 /// Runs the command and returns its exit code. Usage errors, help and interrupts exit the process at once.
 #[inline(never)]
 pub fn main(program: Program) -> u8 {

@@ -206,7 +206,7 @@ fn usage_errors_exit_with_2_and_failures_with_1() {
         (&["sql", "SELECT 1", "--on", "spark", "--cores", "2"], 2, "cannot use --cores with --on spark"),
         (&["sql", "SELECT 1", "--conf", "spark.a=b"], 2, "--on"),
         (&["sql", "SELECT 1", "-o", "x.xlsx"], 2, ".parquet, .csv or .json"),
-        (&["sql", "SELECT 1", "--spill-dir", "/nowhere/at/all"], 2, "spilling is not built yet"),
+        (&["sql", "SELECT 1", "--spill-dir", "/nowhere/at/all"], 2, "cannot spill to /nowhere/at/all: "),
         (&["sql", "SELECT 1", "--memory", "4"], 2, "no unit; a size is a number with B, kB"),
         (&["sql", "SELECT 1", "--disk-rate", "/no/such/path=50MB/s"], 2, "no such file or directory"),
         (&["sql", "-f", "/nowhere/q.sql"], 1, "cannot read /nowhere/q.sql"),

@@ -92,6 +92,10 @@ fn message(error: &DataFusionError) -> String {
     match error {
         // The name of a rule does not help to find the wrong expression.
         DataFusionError::Context(context, inner) if is_of_rule(context) => message(inner),
+        // A sort adds the names of DataFusion's own settings.
+        DataFusionError::Context(context, inner) if context.starts_with("Not enough memory to") => {
+            message(inner)
+        }
         DataFusionError::Context(context, inner) => format!("{context}: {}", message(inner)),
         DataFusionError::Diagnostic(_, inner) => message(inner),
         DataFusionError::Shared(inner) => message(inner),
@@ -107,10 +111,13 @@ fn message(error: &DataFusionError) -> String {
             let text = text.replace("found: EOF", "found: end of input");
             format!("cannot parse the SQL: {text}")
         }
-        DataFusionError::ResourcesExhausted(text) => format!(
-            "not enough memory: {}; raise --memory, or lower --partitions and --cores",
-            first_line(text)
-        ),
+        DataFusionError::ResourcesExhausted(text) => {
+            let why = match first_line(text) {
+                text if text.contains("while Sorting") => "a multitask cannot sort its rows",
+                text => text,
+            };
+            format!("not enough memory: {why}; raise --memory, or lower --partitions and --cores")
+        }
         DataFusionError::SchemaError(inner, _) => inner.to_string(),
         DataFusionError::Plan(text)
         | DataFusionError::Execution(text)

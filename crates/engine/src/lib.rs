@@ -76,6 +76,8 @@ pub struct EngineOptions {
     pub partitions: Option<usize>,
     /// Memory for operators, exchanges and input that is read ahead; default: no limit.
     pub memory_bytes: Option<u64>,
+    /// Called again and again while the process takes more than half of `memory_bytes` and a query runs.
+    pub on_pressure: Option<fn()>,
     /// Read mode for local files.
     pub io: IoMode,
     /// Rate limits in bytes per second, each for the disk that holds the path.
@@ -86,8 +88,8 @@ pub struct EngineOptions {
     pub concurrency: Vec<(String, u32)>,
     /// The number of an operator, and a factor of 1 or more on its core time, to test what-ifs: its core is kept busy.
     pub slow_operator: Option<(u32, f64)>,
-    /// Directories for spilled exchanges. Spilling is not built yet: [`Engine::new`] accepts only an
-    /// empty list.
+    /// Folders for what does not fit into `memory_bytes`, best one on each disk; default: the system's folder for temporary
+    /// files.
     pub spill_dirs: Vec<PathBuf>,
     /// Location of tables when the measured job starts.
     pub input: Input,
@@ -104,6 +106,7 @@ impl Default for EngineOptions {
             cores_set: false,
             partitions: None,
             memory_bytes: None,
+            on_pressure: None,
             io: IoMode::default(),
             disk_rates: Vec::new(),
             network_rate: None,

@@ -23,6 +23,7 @@ use pellucid_trace::{Recorder, RecorderOptions, StageIx, Trace, TraceError};
 
 use crate::error::panic_message;
 use crate::execute::output::Outputs;
+use crate::execute::usage::Usage;
 use crate::execute::{Execution, ExecutionParams, OpenFn};
 use crate::logical;
 use crate::logical::labels::Labels;
@@ -115,7 +116,10 @@ impl Query {
                 // Dropped when the thread exits, which closes `traced`.
                 let _tracing: SyncSender<()> = tracing;
                 let io = session.stores.begin(job.clone(), session.runtime.clone());
-                let running = Running { session, job, outputs, io };
+                let usage = Arc::new(Usage::default());
+                let of_job = Arc::clone(&usage);
+                job.set_memory(move || (of_job.peak(), of_job.spill()));
+                let running = Running { session, job, usage, outputs, io };
                 let caught = catch_unwind(AssertUnwindSafe(|| running.run(&statement, &recorder)));
                 let outcome = caught.unwrap_or_else(|panic| Err(running.on_panic(panic.as_ref(), &recorder)));
                 // The receiver may be gone already.
@@ -215,6 +219,7 @@ struct PlannedStatement {
 struct Running {
     session: Arc<Session>,
     job: Job,
+    usage: Arc<Usage>,
     outputs: Arc<Outputs>,
     io: Arc<JobIo>,
 }
@@ -337,6 +342,7 @@ impl Running {
         Execution::new(ExecutionParams {
             runtime: self.session.runtime.clone(),
             job: self.job.clone(),
+            usage: Arc::clone(&self.usage),
             plan: stages,
             context,
             metadata,
@@ -344,6 +350,7 @@ impl Running {
             outputs: Arc::clone(&self.outputs),
             open: self.open(),
             min_partitions: self.min_partitions(),
+            folders: Arc::clone(&self.session.folders),
             slow_operator: self.session.options.slow_operator,
             ended,
         })

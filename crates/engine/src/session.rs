@@ -11,6 +11,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use pellucid_runtime::Runtime;
 
+use crate::execute::spill::Folders;
 use crate::sql::stack::STACK_BYTES;
 use crate::statements::describe::quantile;
 use crate::statements::script::memory::Pool;
@@ -36,6 +37,8 @@ pub(crate) struct Session {
     pub stores: Arc<Stores>,
     /// Tables in memory for [`Input::MemoryDecoded`].
     pub decoded: DecodedTables,
+    /// Folders for what does not fit into memory.
+    pub folders: Arc<Folders>,
     /// Variables, macros and the like of earlier statements.
     pub statements: State,
     /// Executor for planning and for the clients of remote stores.
@@ -48,16 +51,23 @@ fn failed(error: impl std::fmt::Display) -> EngineError {
 
 impl Session {
     pub(crate) fn new(options: EngineOptions) -> Result<Self, EngineError> {
-        if !options.spill_dirs.is_empty() {
-            return Err(EngineError::Usage(
-                "spilling is not built yet; remove --spill-dir and raise --memory if queries need more"
-                    .to_string(),
-            ));
+        for folder in &options.spill_dirs {
+            tempfile::tempfile_in(folder).map_err(|error| {
+                let folder = folder.display();
+                EngineError::Usage(format!(
+                    "cannot spill to {folder}: {error}; name a folder that exists and is writable"
+                ))
+            })?;
         }
+        let spill_dirs = match options.spill_dirs.as_slice() {
+            [] => vec![std::env::temp_dir()],
+            named => named.to_vec(),
+        };
         let runtime = Runtime::new(pellucid_runtime::Options {
             cores: options.cores,
             cores_set: options.cores_set,
             memory_bytes: options.memory_bytes,
+            on_pressure: options.on_pressure,
             io: options.io,
             disk_rates: options.disk_rates.clone(),
             network_rate: options.network_rate,
@@ -76,7 +86,8 @@ impl Session {
         let context = context(&options, &stores).map_err(EngineError::from)?;
         let statements = State::default();
         statements.register(&context)?;
-        Ok(Self { options, runtime, context, stores, decoded: DecodedTables::default(), statements, tokio })
+        let (decoded, folders) = (DecodedTables::default(), Folders::new(spill_dirs));
+        Ok(Self { options, runtime, context, stores, decoded, folders, statements, tokio })
     }
 
     /// Returns labels for the trace: settings that make times differ from those of the bare machine.

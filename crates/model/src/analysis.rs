@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use pellucid_trace::Outcome;
+use pellucid_trace::{Outcome, Peak};
 use serde::Serialize;
 
 use crate::monotasks::steps::Steps;
@@ -261,6 +261,21 @@ pub struct Intensity {
     pub output_over_input: Option<f64>,
 }
 
+/// Data of a job that did not fit into its memory budget and went to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spilled {
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Bytes read back.
+    pub read_bytes: u64,
+    /// Service time of both.
+    pub ms: f64,
+    /// Core time that encoding and decoding took.
+    pub core_ms: f64,
+    /// Budget with which nothing would have been written.
+    pub sufficient_memory_bytes: u64,
+}
+
 /// A job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct JobAnalysis {
@@ -303,6 +318,10 @@ pub struct JobAnalysis {
     pub written_bytes: Option<u64>,
     /// Peak memory of the process.
     pub memory_high_water_bytes: Option<u64>,
+    /// The most memory that it accounted for at once, and what held it; `None` if its engine does not.
+    pub peak: Option<Peak>,
+    /// Data beyond its memory budget, which went to disk; `None` if all did fit.
+    pub spill: Option<Spilled>,
     /// The division of its core time.
     pub core: CoreTime,
     /// Demands relative to each other.

@@ -190,6 +190,8 @@ fn damaged() -> impl Strategy<Value = Trace> {
                     error,
                     rows: None,
                     memory_high_water_bytes,
+                    peak: None,
+                    spill: None,
                 });
             }
             trace.monotasks = monotasks;

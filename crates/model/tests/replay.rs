@@ -93,6 +93,8 @@ fn run(stages: &[Stage], hardware: Hardware) -> Trace {
         error: None,
         rows: None,
         memory_high_water_bytes: None,
+        peak: None,
+        spill: None,
     });
     run.trace
 }

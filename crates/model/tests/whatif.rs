@@ -6,7 +6,7 @@ use builder::{Build, ms};
 use pellucid_model::whatif::{
     By, Changes, Prediction, Storage, Sweep, WhatIf, WhatIfError, WhatIfModel, residuals,
 };
-use pellucid_trace::{Column, Operator, Outcome, Part, Phase, Trace, kind};
+use pellucid_trace::{Column, HeldMemory, Operator, Outcome, Part, Peak, Phase, Spill, Trace, kind};
 
 fn rate(text: &str) -> Result<u64, String> {
     let number = text.strip_suffix("MB/s").ok_or("a rate is a size a second, for example 50MB/s")?;
@@ -550,6 +550,66 @@ fn more_machines_share_work_and_exchange_more() {
     // Two multitasks per machine; three quarters of exchanged bytes cross instead of half: 15 ms each.
     close(simulated(&b.trace, &["machines=4"]), 15.0 + 200.0);
     close(simulated(&b.trace, &["machines=1"]), 800.0);
+}
+
+/// A job that writes 10 MB because they do not fit into 1 kB, and reads them back. With 2 kB, all would fit. Encoding and
+/// decoding take 20 ms each.
+fn spilling() -> Trace {
+    let mut b = Build::on_cores(1);
+    b.trace.machines[0].memory_bytes = Some(1000);
+    let disk = b.disk("nvme0n1", Some(100e6));
+    let job = b.job("q", 0.0);
+    let first = b.stage(job, "s", 0.0);
+    let writes = b.multitask(first, 0.0);
+    b.compute(writes, 0.0, 100.0);
+    b.monotask(writes, disk, Phase::Spill, 100.0, 100.0).bytes = Some(10_000_000);
+    b.end_stage(first, 200.0);
+    let second = b.stage(job, "t", 200.0);
+    b.trace.stages[1].after = vec![0];
+    let reads = b.multitask(second, 200.0);
+    b.compute(reads, 200.0, 10.0);
+    b.read(reads, disk, 210.0, 100.0, 10_000_000);
+    b.compute(reads, 310.0, 100.0);
+    b.end_stage(second, 410.0);
+    let end = b.end_job(job, 410.0);
+    end.spill = Some(Spill {
+        write_bytes: 10_000_000,
+        read_bytes: 10_000_000,
+        service_ns: ms(200.0),
+        core_ns: ms(40.0),
+        sufficient_memory_bytes: 2000,
+    });
+    b.trace
+}
+
+/// The spilled bytes, and the core time beside them, fall in proportion to the missing memory.
+#[test]
+fn memory_changes_what_is_spilled() {
+    let trace = spilling();
+    close(simulated(&trace, &["memory=x1"]), 410.0);
+    close(simulated(&trace, &["memory=1500B"]), 90.0 + 50.0 + 10.0 + 50.0 + 90.0);
+    close(simulated(&trace, &["memory=x0.5"]), 110.0 + 150.0 + 10.0 + 150.0 + 110.0);
+    for enough in ["memory=x2", "memory=1GiB"] {
+        close(simulated(&trace, &[enough]), 80.0 + 10.0 + 80.0);
+    }
+    close(simulated(&trace, &["memory=1500B", "disk.rate=x2"]), 90.0 + 25.0 + 10.0 + 25.0 + 90.0);
+    let answer = ask(&trace, &["memory=x2"]).expect("an answer");
+    // Cores and disk could have worked at once.
+    close(answer.prediction.analytic_ms.expect("ideal times"), 410.0 * 170.0 / 210.0);
+}
+
+#[test]
+fn memory_of_a_job_that_spilled_nothing() {
+    let mut trace = query();
+    assert!(message(ask(&trace, &["memory=x2"])).contains("does not say its budget"));
+    assert!(message(ask(&trace, &["memory=1GiB"])).contains("spilled nothing"));
+    trace.machines[0].memory_bytes = Some(1_000_000);
+    close(simulated(&trace, &["memory=x2"]), 1840.0);
+    assert!(message(ask(&trace, &["memory=x0.5"])).contains("may spill with less:"));
+    let held_by = vec![HeldMemory { stage: 0, what: "exchange".into(), bytes: 200_000 }];
+    trace.job_ends[0].peak = Some(Peak { bytes: 300_000, stage: 0, held_by });
+    close(simulated(&trace, &["memory=500kB"]), 1840.0);
+    assert!(message(ask(&trace, &["memory=499kB"])).contains("may spill with less than 500 kB:"));
 }
 
 /// A stage after an exchange with another number of partitions: the same work, divided.

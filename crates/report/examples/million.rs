@@ -100,6 +100,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         error: None,
         rows: Some(4),
         memory_high_water_bytes: Some(3_200_000_000),
+        peak: None,
+        spill: None,
     }));
     recorder.finish()?;
     Ok(())

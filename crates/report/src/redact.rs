@@ -107,6 +107,9 @@ pub fn redact(trace: &mut Trace, salt: &Salt) {
     let operations = trace.storage_operations.iter_mut().map(|operation| &mut operation.error);
     let errors = stages.chain(queries).chain(jobs).chain(operations).flatten();
     errors.for_each(|error| salt.hide("error", error));
+    let held =
+        trace.job_ends.iter_mut().filter_map(|end| end.peak.as_mut()).flat_map(|peak| &mut peak.held_by);
+    held.for_each(|held| salt.hide_unless("memory", &mut held.what, &known::MEMORY));
     trace.truncated.iter_mut().for_each(|why| *why = "cut short".into());
     trace.warnings.iter_mut().for_each(|warning| sentence("warning", warning, salt));
 }

@@ -29,12 +29,14 @@ const KEYS: &[(&str, &str)] = &[
         "jobs[]",
         "id name duration_ms modelled_ms stages bottleneck next ideal_ms intensity \
          + outcome error rows observed_ms limit_ms imbalance utilization queue_ms service_ms \
-         read_bytes cached_bytes written_bytes memory_high_water_bytes core steps_ms source_id blocked_ms blocked_at_most_ms \
+         read_bytes cached_bytes written_bytes memory_high_water_bytes peak spill core steps_ms source_id blocked_ms blocked_at_most_ms \
          bounds",
     ),
     ("jobs[].bottleneck", "kind name"),
     ("jobs[].next", "kind ideal_ms"),
     ("jobs[].intensity", "disk_mb_per_cpu_s network_mbit_per_cpu_s shuffle_over_input output_over_input"),
+    ("jobs[].peak", "bytes stage held_by"),
+    ("jobs[].spill", "write_bytes read_bytes ms core_ms sufficient_memory_bytes"),
     ("jobs[].core", "+ total_ms decode_share operator_share encode_share not_split_share operators"),
     (
         "jobs[].core.operators[]",
@@ -103,7 +105,9 @@ fn check_keys(value: &Value) {
     for (path, keys) in KEYS {
         let expect: BTreeSet<&str> = keys.split_whitespace().filter(|key| *key != "+").collect();
         for object in at(value, path) {
-            let nullable = ["bottleneck", "next", "exchange_read"].iter().any(|key| path.ends_with(key));
+            let nullable = ["bottleneck", "next", "peak", "spill", "exchange_read"]
+                .iter()
+                .any(|key| path.ends_with(key));
             if nullable && object.is_null() {
                 continue;
             }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use pellucid_trace::{Recorder, ResourceIx, StageIx};
+use pellucid_trace::{Peak, Recorder, ResourceIx, Spill, StageIx};
 
 use crate::drive::driver::Shared;
 use crate::state::{Ending, JobInner};
@@ -75,6 +75,12 @@ impl Job {
     /// Sets the number of rows of the result, for the trace. Must be called before the job ends.
     pub fn set_rows(&self, rows: u64) {
         self.0.job.set_rows(rows);
+    }
+
+    /// Sets the source of the memory that the job held at its peak, and of what did not fit, for the trace. It is asked when
+    /// the job ends.
+    pub fn set_memory(&self, memory: impl Fn() -> (Option<Peak>, Option<Spill>) + Send + Sync + 'static) {
+        self.0.job.set_memory(Box::new(memory));
     }
 
     /// Returns true once the job was cancelled, has failed or has succeeded, so that no more work is needed.

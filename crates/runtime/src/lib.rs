@@ -8,8 +8,8 @@
 //! for its thread.
 //!
 //! Call [`Runtime::new`] once, [`Runtime::begin`] for each query, [`Job::submit`] for each multitask, and
-//! [`Job::wait`] for the end. [`File`] reads byte ranges and [`Output`] writes whole files, in monotasks of
-//! their disk.
+//! [`Job::wait`] for the end. [`File`] reads byte ranges, [`Output`] writes whole files, and [`Scratch`] keeps what
+//! does not fit into memory, in monotasks of their disk.
 //!
 //! `drive` has the threads and the driver that feeds them, `io` the monotasks that move bytes, `platform`
 //! the counters of the system, and `stacks` the sampled call stacks.
@@ -39,10 +39,12 @@ pub use io::file::{File, Segment, slice};
 pub use io::output::Output;
 pub use io::pacer::Pacer;
 pub use io::residency::Residency;
+pub use io::scratch::Scratch;
 pub use job::Job;
 pub use multitask::{Done, Monotask, Multitask};
 pub use pellucid_scheduler::Phase;
 pub use platform::thread_cpu_ns;
+pub use quota::available_memory_bytes;
 pub use resource::ResourceHandle;
 pub use runtime::{IoMode, Options, Runtime};
 pub use stacks::mark_operator;

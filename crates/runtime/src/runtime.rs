@@ -18,6 +18,7 @@ use crate::drive::worker;
 use crate::io::chunks::ChunkSize;
 use crate::io::file::{File, Version};
 use crate::io::pacer::Pacer;
+use crate::io::scratch::Scratch;
 use crate::platform::{self, Device};
 use crate::resource::{DeviceCounters, Info};
 use crate::stacks::StackSampling;
@@ -54,6 +55,8 @@ pub struct Options {
     pub cores_set: bool,
     /// Memory budget of multitasks and exchanges; `None` for no limit.
     pub memory_bytes: Option<u64>,
+    /// Called again and again while the process takes more than half of the budget and a job runs.
+    pub on_pressure: Option<fn()>,
     /// Read mode for files.
     pub io: IoMode,
     /// Rate limits in bytes per second, each for the disk that holds the path.
@@ -72,6 +75,7 @@ impl Default for Options {
             cores: machine_cores(),
             cores_set: false,
             memory_bytes: None,
+            on_pressure: None,
             io: IoMode::Cached,
             disk_rates: Vec::new(),
             network_rate: None,
@@ -158,7 +162,8 @@ impl Runtime {
             let mut state = inner.shared.lock();
             worker::spawn(&inner.shared, &mut state, inner.cores.index()).map_err(failed)?;
         }
-        sampler::spawn(&inner.shared).map_err(failed)?;
+        let pressure = inner.options.memory_bytes.map(|bytes| bytes / 2).zip(inner.options.on_pressure);
+        sampler::spawn(&inner.shared, pressure).map_err(failed)?;
         let mut registry = inner.registry();
         let available = machine_cores();
         if cores as usize > available {
@@ -249,6 +254,14 @@ impl Runtime {
         }
         registry.files.insert(path.to_path_buf(), Arc::downgrade(&file));
         Ok(file)
+    }
+
+    /// Creates a file without a name in `folder`, for data that does not fit into memory.
+    ///
+    /// # Errors
+    /// Returns an error with the folder if it does not exist or is not writable.
+    pub fn scratch(&self, folder: &Path) -> Result<Arc<Scratch>, Error> {
+        Scratch::create(folder, self.disk_of(folder)?, Arc::clone(&self.0.shared.pool))
     }
 
     /// Begins a job. Registers this machine and the known resources in the job's trace; other resources

@@ -23,7 +23,8 @@ pub(crate) struct Counters {
     busy_ns: Option<u64>,
     own_busy_ns: Option<u64>,
     moved: Vec<Option<DeviceBytes>>,
-    memory_bytes: Option<u64>,
+    /// Of this process.
+    pub memory_bytes: Option<u64>,
 }
 
 /// The sampling of one job.

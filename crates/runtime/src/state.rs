@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 use pellucid_scheduler::JobId;
 use pellucid_trace as trace;
@@ -71,7 +71,11 @@ pub(crate) struct JobInner {
     rows: AtomicU64,
     /// Number of rows of the result, set by the engine.
     result_rows: AtomicU64,
+    /// Returns the memory of the job at its peak, and what did not fit; set by the engine.
+    memory: OnceLock<MemoryFn>,
 }
+
+type MemoryFn = Box<dyn Fn() -> (Option<trace::Peak>, Option<trace::Spill>) + Send + Sync>;
 
 /// Value of `result_rows` while no count is set.
 const NO_ROWS: u64 = u64::MAX;
@@ -117,6 +121,7 @@ impl JobInner {
             cached_bytes: AtomicU64::new(0),
             rows: AtomicU64::new(0),
             result_rows: AtomicU64::new(NO_ROWS),
+            memory: OnceLock::new(),
         };
         for resource in resources {
             job.resource_ix(resource);
@@ -209,6 +214,7 @@ impl JobInner {
         // Reading symbols takes time and memory, which are not those of the job.
         stacks.record(&self.stacks, &self.recorder);
         let rows = self.result_rows.load(Ordering::Relaxed);
+        let (peak, spill) = self.memory.get().map_or((None, None), |memory| memory());
         self.recorder.record(trace::Record::JobEnd(trace::JobEnd {
             job: self.ix,
             ended_ns,
@@ -216,6 +222,8 @@ impl JobInner {
             error,
             rows: (rows != NO_ROWS).then_some(rows),
             memory_high_water_bytes,
+            peak,
+            spill,
         }));
         *lock(&self.result) = Some(result);
         self.over.notify_all();
@@ -272,6 +280,11 @@ impl JobInner {
     /// Sets the number of rows of the result.
     pub fn set_rows(&self, rows: u64) {
         self.result_rows.store(rows.min(NO_ROWS - 1), Ordering::Relaxed);
+    }
+
+    /// Sets the source of the memory. Only the first one counts.
+    pub fn set_memory(&self, memory: MemoryFn) {
+        let _ = self.memory.set(memory);
     }
 
     /// See [`crate::Job::wait`].

@@ -378,6 +378,28 @@ fn output_appears_complete() {
 }
 
 #[test]
+fn scratch_file_returns_its_bytes_and_has_no_name() {
+    let folder = folder();
+    let runtime = runtime();
+    let scratch = runtime.scratch(folder.path()).expect("a file");
+    let (zero, first) = scratch.write_monotask(vec![pattern(0..5).into(), pattern(5..3 * MIB).into()]);
+    let (from, second) = scratch.write_monotask(vec![pattern(0..100).into()]);
+    assert_eq!((zero, from), (0, 3 * MIB));
+    run(&runtime, vec![first, second]).0.expect("written");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    let sunk: Arc<Mutex<Vec<Bytes>>> = Arc::default();
+    let to = Arc::clone(&sunk);
+    let ranges = vec![from + 10..from + 100, 1..2 * MIB];
+    let read = scratch.read_monotask(ranges, move |bytes| *to.lock().unwrap() = bytes);
+    run(&runtime, vec![read]).0.expect("read");
+    assert_eq!(*sunk.lock().unwrap(), [pattern(10..100), pattern(1..2 * MIB)]);
+    let missing = folder.path().join("none");
+    let error = runtime.scratch(&missing).expect_err("no folder").to_string();
+    let expect = format!("cannot write spilled data in {}: ", missing.display());
+    assert!(error.starts_with(&expect) && error.contains("create the folder"), "{error}");
+}
+
+#[test]
 fn failed_output_leaves_no_files() {
     let (folder, runtime) = (folder(), runtime());
     let target = folder.path().join("out.parquet");

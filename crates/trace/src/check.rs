@@ -211,6 +211,10 @@ impl Trace {
                 "a successful job has no error",
                 what,
             );
+            if let Some(peak) = &end.peak {
+                let held: u64 = peak.held_by.iter().fold(0, |sum, held| sum.saturating_add(held.bytes));
+                violations.unless(held <= peak.bytes, "what holds a peak is not more than it", what);
+            }
         }
     }
 

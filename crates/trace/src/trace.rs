@@ -210,7 +210,12 @@ impl Registered {
                 known("stage", r.stage, self.stages)
             }
             Record::StageEnd(r) => known("stage", r.stage, self.stages),
-            Record::JobEnd(r) => known("job", r.job, self.jobs),
+            Record::JobEnd(r) => {
+                known("job", r.job, self.jobs)?;
+                let Some(peak) = &r.peak else { return Ok(()) };
+                known("stage", peak.stage, self.stages)?;
+                peak.held_by.iter().try_for_each(|held| known("stage", held.stage, self.stages))
+            }
             Record::QueryEnd(r) => known("query", r.query, self.queries),
         }
     }

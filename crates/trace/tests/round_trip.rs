@@ -349,7 +349,19 @@ fn any_entity() -> impl Strategy<Value = Record> {
     });
     let ended = (any::<u32>(), time(), outcome(), some(any::<String>()), some(time()));
     let ended = ended.prop_map(|(job, ended_ns, outcome, error, rows)| {
-        Record::JobEnd(JobEnd { job, ended_ns, outcome, error, rows, memory_high_water_bytes: rows })
+        let held = |bytes| HeldMemory { stage: job, what: "groups".to_string(), bytes };
+        let peak = rows.map(|bytes| Peak { bytes, stage: job, held_by: vec![held(bytes)] });
+        let spill = rows.map(|write_bytes| Spill { write_bytes, ..Spill::default() });
+        Record::JobEnd(JobEnd {
+            job,
+            ended_ns,
+            outcome,
+            error,
+            rows,
+            memory_high_water_bytes: rows,
+            peak,
+            spill,
+        })
     });
     prop_oneof![resource, stage, multitask, ended]
 }

@@ -20,7 +20,7 @@ pub use text::interval;
 #[command(after_help = "\
 Keys of --set:
   cores, disks, machines, workers, partitions, concurrency.KIND
-  disk.rate, disk.NAME.rate, network.rate, store.rate
+  disk.rate, disk.NAME.rate, network.rate, store.rate, memory
   executors, executor.cores, idle.timeout (Spark event logs only)
   input=memory|memory-decoded, input.scale
   operator.N.time, decode.time

@@ -4,9 +4,9 @@
 //! prune its scans. Leaves at cuts read exchanges. Scans are divided into multitasks. Every node is
 //! wrapped so that its core time is measured, and so are expressions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 
 use datafusion::common::Result;
 use datafusion::datasource::listing::PartitionedFile;
@@ -19,11 +19,16 @@ use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
+use pellucid_trace::StageIx;
 
 use crate::execute::divided_join::DividedJoinExec;
 use crate::execute::exchange::{Exchange, ExchangeExec, Ledger};
 use crate::execute::expressions;
+use crate::execute::finer;
+use crate::execute::sink::Limit;
+use crate::execute::spill::{Shares, Spill};
 use crate::execute::timing::{Measure, TimedExec};
 use crate::execute::work::StageWork;
 use crate::plan::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};
@@ -32,7 +37,7 @@ use crate::scan::columns::ColumnsExec;
 use crate::scan::dynamic_filter::KeyFilter;
 use crate::scan::parquet::{self, Division, Metadata, ParquetScan};
 use crate::scan::text::{self, Divided};
-use crate::scan::{Scan, Source};
+use crate::scan::{MULTITASK_BYTES, Need, Scan, Source};
 use crate::stores::{JobIo, in_store};
 
 /// Scans that a multitask reads, each with the index of the scan's own multitask.
@@ -43,8 +48,9 @@ pub(crate) struct ReadyStage {
     pub plan: Node,
     /// Reads of each multitask.
     pub reads: Vec<Reads>,
-    /// Memory that each multitask needs for admission.
-    pub memory: Vec<u64>,
+    /// Partitions without rows, which prepare inputs of the others. They are the multitasks after those of `plan`, and run
+    /// first.
+    pub builds: Vec<Build>,
     /// Multitasks that start one after the other when all others have ended, ascending.
     pub last: Vec<usize>,
     /// Receives the stage's output.
@@ -55,21 +61,91 @@ pub(crate) struct ReadyStage {
     pub computing: AtomicUsize,
     /// Number of multitasks that have not ended.
     pub left: AtomicUsize,
-    /// Number of output rows, counted only if there is a limit.
-    pub rows: AtomicUsize,
-    /// Set when a limit is reached; multitasks that have not run skip their work.
-    pub stop: AtomicBool,
+    /// When it is reached, multitasks that have not run skip their work.
+    pub limit: Limit,
     pub work: StageWork,
+    pub operators: Arc<Operators>,
+    /// Output of a multitask that may grow before it is reserved.
+    pub step: u64,
+}
+
+/// A partition that builds the table of a join, or divides that of an exchange again.
+pub(crate) struct Build {
+    pub node: Node,
+    pub partition: usize,
+    /// Memory that it needs for admission.
+    memory: u64,
+}
+
+impl ReadyStage {
+    /// Returns the partition that a multitask runs instead of one of `plan`.
+    pub(crate) fn build(&self, multitask: usize) -> Option<&Build> {
+        self.builds.get(multitask.checked_sub(self.reads.len() - self.builds.len())?)
+    }
+
+    /// Estimates the memory that a multitask needs, once those that run before it have ended: its input, both raw and
+    /// decoded, and the batches in its input exchanges (a hash table or a sort of them is about as large).
+    pub(crate) fn memory(&self, multitask: usize) -> u64 {
+        if let Some(build) = self.build(multitask) {
+            return build.memory;
+        }
+        let reads = self.reads[multitask].iter().map(|(scan, task)| &scan.tasks[*task]);
+        let read = reads.map(|task| task.decoded_bytes + task.needs.iter().map(Need::bytes).sum::<u64>());
+        let read = read.sum::<u64>();
+        // A sort has its input and its output at once. From an exchange, both fit by its share of the budget.
+        let read = if sorts(&self.plan) { 2 * read } else { read };
+        read + exchange_bytes(&self.plan, multitask)
+    }
+
+    /// Returns the multitasks that start when `left` have not ended: those that prepare inputs, then the others, then the
+    /// last ones.
+    pub(crate) fn next(&self, left: usize) -> Vec<usize> {
+        let of_plan = self.reads.len() - self.builds.len();
+        if left > of_plan {
+            return if left == self.reads.len() { (of_plan..left).collect() } else { Vec::new() };
+        }
+        match self.last.len().checked_sub(left) {
+            Some(at) => self.last[at..].iter().take(1).copied().collect(),
+            None if left == of_plan => {
+                let mut others = self.spread();
+                others.retain(|multitask| *multitask < of_plan && !self.last.contains(multitask));
+                others
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the multitasks in an order that alternates between the disks that they read first, so that all disks are
+    /// busy from the start.
+    fn spread(&self) -> Vec<usize> {
+        let disk = |reads: &Reads| {
+            let (scan, task) = reads.first()?;
+            match &scan.sources[scan.tasks[*task].needs.first()?.source] {
+                Source::Local(file) => Some(file.disk().name().to_string()),
+                Source::Remote { .. } => None,
+            }
+        };
+        let mut turns: BTreeMap<Option<String>, usize> = BTreeMap::new();
+        let turn = |(multitask, reads)| {
+            let turn = turns.entry(disk(reads)).or_default();
+            *turn += 1;
+            (*turn, multitask)
+        };
+        let mut order: Vec<(usize, usize)> = self.reads.iter().enumerate().map(turn).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, multitask)| multitask).collect()
+    }
 }
 
 /// Builds stages that are ready to run.
 pub(crate) struct Builder<'a> {
     pub plan: &'a StagePlan,
-    /// The operators of each stage.
-    pub operators: &'a [Operators],
+    pub operators: &'a Arc<Operators>,
     pub metadata: &'a Metadata,
     pub io: &'a JobIo,
     pub ledger: &'a Arc<dyn Ledger>,
+    /// The stage in the trace.
+    pub ix: StageIx,
     /// Returns the exchange of a stage that has started.
     pub exchanges: &'a dyn Fn(usize) -> Option<Arc<Exchange>>,
     pub open: &'a dyn Fn(
@@ -78,6 +154,20 @@ pub(crate) struct Builder<'a> {
     ) -> Result<Source>,
     /// Minimum number of multitasks of a divided scan.
     pub min_partitions: usize,
+    /// `None` if exchanges must stay in memory.
+    pub spill: Option<&'a Arc<Spill>>,
+    pub shares: Shares,
+}
+
+/// The scans, timers and builds that the plan of a stage has.
+#[derive(Default)]
+struct Found {
+    /// By the [`key`] of their leaf.
+    scans: HashMap<usize, Arc<Scan>>,
+    work: StageWork,
+    builds: Vec<Build>,
+    /// Exchanges whose partitions are divided again, by the stage that wrote them.
+    finer: HashMap<usize, Arc<Exchange>>,
 }
 
 /// Constraints that the nodes above put on a node's partitions.
@@ -95,38 +185,53 @@ impl Builder<'_> {
     /// # Errors
     /// Returns an error if a file cannot be opened, or DataFusion cannot rebuild the plan.
     pub(crate) fn ready(&self, index: usize) -> Result<ReadyStage> {
-        let stage = &self.plan.stages[index];
-        let mut scans = HashMap::new();
+        let stage = self.plan.stage(index);
         let constraints = Constraints { pinned: stage.whole, divisible: stage.divisible };
-        let mut work = StageWork::default();
-        let plan = self.node(&stage.root, stage, index, constraints, &mut scans, &mut work)?;
+        let mut found = Found::default();
+        let step = self.shares.step;
+        for finer in finer::divide_again(self.plan, index, self.exchanges, self.shares.partition, step)? {
+            let place = self.operators.places.get(&key(&finer.node)).copied();
+            let divide = self.timed(finer.divide, Measure::of(place));
+            found.builds.extend(builds(&divide, |_| 2 * step));
+            found.finer.insert(finer.stage, finer.exchange);
+        }
+        let plan = self.node(&stage.root, stage, index, constraints, &mut found)?;
+        let Found { scans, work, builds, .. } = found;
         let partitions = plan.output_partitioning().partition_count();
-        let reads: Vec<Reads> = if stage.whole {
+        let mut reads: Vec<Reads> = if stage.whole {
             vec![scans.values().flat_map(|s| (0..s.tasks.len()).map(|t| (Arc::clone(s), t))).collect()]
         } else {
             (0..partitions).map(|p| reads_of(&plan, p, &scans)).collect()
         };
-        let memory = (0..reads.len()).map(|p| memory_of(&plan, p, &reads[p])).collect();
+        reads.resize_with(reads.len() + builds.len(), Vec::new);
         let last = if stage.whole { Vec::new() } else { last_of(&plan) };
         let out = match &stage.output {
             Output::Divide(p) => p.partition_count(),
             Output::Keep => partitions,
             Output::Gather { .. } | Output::Scalar(..) => 1,
         };
+        // A result, and a value, are needed in memory.
+        let stays = index + 1 == self.plan.stages.len() || matches!(stage.output, Output::Scalar(..));
+        let files = self.spill.filter(|_| !stays).map(Spill::files);
         let shared = self.plan.cuts.values().any(|c| c.stage == index && c.readers > 1);
         let n = reads.len();
         Ok(ReadyStage {
             plan,
             reads,
-            memory,
+            builds,
             last,
-            exchange: Arc::new(Exchange::new(out, shared, Arc::clone(self.ledger))),
+            exchange: Arc::new(
+                Exchange::new(out, shared, self.ix, Arc::clone(self.ledger))
+                    // Partitions that stay as they are may be merged by one multitask.
+                    .spilling(files, !matches!(stage.output, Output::Keep)),
+            ),
             whole: stage.whole,
             computing: AtomicUsize::new(n),
             left: AtomicUsize::new(n),
-            rows: AtomicUsize::new(0),
-            stop: AtomicBool::new(false),
+            limit: Limit::default(),
             work,
+            operators: Arc::clone(self.operators),
+            step,
         })
     }
 
@@ -136,12 +241,11 @@ impl Builder<'_> {
         stage: &PlannedStage,
         index: usize,
         constraints: Constraints,
-        scans: &mut HashMap<usize, Arc<Scan>>,
-        work: &mut StageWork,
+        found: &mut Found,
     ) -> Result<Node> {
-        let place = self.operators[index].places.get(&key(node)).copied();
-        let cut = self.plan.cuts.get(&key(node)).filter(|c| c.stage != index && !stage.whole);
-        if let Some(exchange) = cut.and_then(|c| (self.exchanges)(c.stage)) {
+        let place = self.operators.places.get(&key(node)).copied();
+        let read = |stage| found.finer.get(&stage).cloned().or_else(|| (self.exchanges)(stage));
+        if let Some(exchange) = self.plan.cut(node, index).and_then(read) {
             let leaf = ExchangeExec::in_place_of(node, exchange);
             return Ok(
                 self.timed(leaf, Measure::of(place).map(|measure| Measure { counts_bytes: true, ..measure }))
@@ -149,13 +253,14 @@ impl Builder<'_> {
         }
         if let Some(input) = self.plan.skipped(node).filter(|_| !stage.whole) {
             let divisible = constraints.divisible || !node.is::<ScalarSubqueryExec>();
-            return self.node(input, stage, index, Constraints { divisible, ..constraints }, scans, work);
+            return self.node(input, stage, index, Constraints { divisible, ..constraints }, found);
         }
-        if let Some(scan) = self.scan(node, constraints, scans, place, work)? {
+        if let Some(scan) = self.scan(node, constraints, place, found)? {
             return Ok(scan);
         }
         let children = node.children();
-        let divided = self.plan.divided.contains(&key(node)) && !stage.whole;
+        let join = self.plan.divided(node, index);
+        let divided = join.is_some_and(|(_, paired)| !paired);
         let pinned = constraints.pinned || pairs_partitions(node) && !divided;
         // More partitions would break a node that requires a single partition or limits each of them.
         let divisible = constraints.divisible && node.fetch().is_none();
@@ -166,30 +271,35 @@ impl Builder<'_> {
             .map(|(i, child)| {
                 let divisible =
                     divisible && matches!(wanted.get(i), None | Some(Distribution::UnspecifiedDistribution));
-                let child = self.node(child, stage, index, Constraints { pinned, divisible }, scans, work)?;
+                let child = self.node(child, stage, index, Constraints { pinned, divisible }, found)?;
                 // A join with a build side has built it when it first asks for a row of its other side.
-                let probes = place.filter(|place| i > 0 && place.build.is_some()).map(|place| place.own);
+                let probes = place.filter(|place| i > 0 && place.build.is_some() && !divided);
+                let probes = probes.map(|place| place.own);
                 Ok(match probes {
                     Some(probe) => TimedExec::called_by(child, probe),
+                    None if sorts_all(node) && self.spill.is_some() => TimedExec::sorted(child),
                     None => child,
                 })
             })
             .collect::<Result<Vec<_>>>()?;
         let rebuilt = replace_children_if_necessary(Arc::clone(node), children)?;
         let Some((place, measure)) = place.zip(Measure::of(place)) else { return Ok(rebuilt) };
-        let properties = Arc::clone(rebuilt.properties());
-        let (timed, timers) = expressions::timed(rebuilt)?;
-        let (timed, properties) = match timed.downcast_ref::<HashJoinExec>().filter(|_| divided) {
-            Some(join) => {
-                let join: Node = Arc::new(DividedJoinExec::new(join));
-                let properties = Arc::clone(join.properties());
-                (join, properties)
-            }
-            None => (timed, properties),
+        let (timed, timers) = expressions::timed(Arc::clone(&rebuilt))?;
+        found.work.timers.extend(timers.into_iter().map(|timer| (place.own, timer)));
+        let join = timed.downcast_ref::<HashJoinExec>().zip(join);
+        let Some(join) = join.map(|(join, (_, paired))| DividedJoinExec::new(join, paired)) else {
+            found.work.nodes.push((measure.operator, Arc::clone(&timed)));
+            return Ok(TimedExec::wrap(timed, rebuilt.properties(), measure, self.ledger));
         };
-        work.nodes.push((place.build.unwrap_or(place.own), Arc::clone(&timed)));
-        work.timers.extend(timers.into_iter().map(|timer| (place.own, timer)));
-        Ok(TimedExec::wrap(timed, &properties, measure, self.ledger))
+        let mut measure = measure;
+        if !join.is_paired() {
+            let build = self.timed(join.builds()?, Some(measure));
+            found.builds.extend(builds(&build, |partition| exchange_bytes(join.build(), partition)));
+            measure.operator = place.own;
+        }
+        let join: Node = Arc::new(join);
+        found.work.nodes.push((place.build.unwrap_or(place.own), Arc::clone(&join)));
+        Ok(self.timed(join, Some(measure)))
     }
 
     fn timed(&self, node: Node, measure: Option<Measure>) -> Node {
@@ -204,9 +314,8 @@ impl Builder<'_> {
         &self,
         node: &Node,
         constraints: Constraints,
-        scans: &mut HashMap<usize, Arc<Scan>>,
         place: Option<Place>,
-        work: &mut StageWork,
+        found: &mut Found,
     ) -> Result<Option<Node>> {
         let Some(config) = text::file_scan(node) else { return Ok(None) };
         let one = config.file_groups.len() <= 1;
@@ -218,7 +327,8 @@ impl Builder<'_> {
             || config.limit.is_some() && one
             || (config.output_partitioning.is_some() && !constraints.divisible);
         let in_order = !is_ordered_by_top_k(node);
-        let division = Division { pinned, min_partitions: self.min_partitions, in_order };
+        let max_bytes = self.shares.partition.min(MULTITASK_BYTES);
+        let division = Division { pinned, min_partitions: self.min_partitions, max_bytes, in_order };
         let open = |file: &PartitionedFile| (self.open)(config, file);
         let (leaf, scan, timers) = match ParquetScan::of(node) {
             Some(scan) => {
@@ -235,10 +345,10 @@ impl Builder<'_> {
                 (leaf, scan, timers)
             }
         };
-        scans.insert(key(&leaf), scan);
+        found.scans.insert(key(&leaf), scan);
         if let Some(place) = place {
-            work.timers.extend(timers.into_iter().map(|timer| (place.own, timer)));
-            work.nodes.push((place.own, Arc::clone(&leaf)));
+            found.work.timers.extend(timers.into_iter().map(|timer| (place.own, timer)));
+            found.work.nodes.push((place.own, Arc::clone(&leaf)));
         }
         let decodes = |measure| Measure { decodes: true, counts_bytes: true, ..measure };
         let timed = self.timed(leaf, Measure::of(place).map(decodes));
@@ -315,21 +425,29 @@ fn last_of(node: &Node) -> Vec<usize> {
     last
 }
 
-/// Estimates the memory of multitask `partition`: its input, both raw and decoded, and the batches in
-/// its input exchanges (a hash table or a sort of them is about as large).
-fn memory_of(plan: &Node, partition: usize, reads: &Reads) -> u64 {
-    let read: u64 = reads
-        .iter()
-        .map(|(scan, task)| &scan.tasks[*task])
-        .map(|t| t.decoded_bytes + t.needs.iter().map(crate::scan::Need::bytes).sum::<u64>())
-        .sum();
-    read + exchange_bytes(plan, partition)
+/// Returns true if a node, or one below it, sorts all of its rows.
+fn sorts(node: &Node) -> bool {
+    sorts_all(node) || node.children().into_iter().any(sorts)
+}
+
+fn sorts_all(node: &Node) -> bool {
+    node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none())
+}
+
+/// Returns the partitions of a node without rows, with the memory of each.
+fn builds(node: &Node, memory: impl Fn(usize) -> u64) -> Vec<Build> {
+    let partitions = 0..node.output_partitioning().partition_count();
+    let build = |partition| Build { node: Arc::clone(node), partition, memory: memory(partition) };
+    partitions.map(build).collect()
 }
 
 fn exchange_bytes(node: &Node, partition: usize) -> u64 {
     if let Some(leaf) = node.downcast_ref::<ExchangeExec>() {
         let exchange = leaf.exchange();
-        return if partition < exchange.partitions() { exchange.bytes(partition) } else { 0 };
+        return if partition < exchange.partitions() { exchange.batch_bytes(partition) } else { 0 };
     }
-    node.children().into_iter().map(|c| exchange_bytes(c, partition)).sum()
+    // Of the rows that it looks up in the table of one partition, a join keeps nothing.
+    let paired = node.downcast_ref::<DividedJoinExec>().filter(|join| join.is_paired());
+    let children = paired.map_or_else(|| node.children(), |join| vec![join.build()]);
+    children.into_iter().map(|c| exchange_bytes(c, partition)).sum()
 }

@@ -27,9 +27,10 @@ use pellucid_runtime::mark_operator;
 
 use crate::error::panic_message;
 use crate::execute::clock::{Clock, now_ns};
-use crate::execute::exchange::{Ledger, batch_bytes, stopped};
+use crate::execute::compact::{batch_bytes, batch_without_rest};
+use crate::execute::exchange::{Ledger, stopped};
 use crate::plan::operators::Place;
-use crate::scan::column_work::{self, ColumnWork};
+use crate::scan::column_work::{self, ColumnWork, share};
 
 /// The work of one operator in a monotask.
 #[derive(Debug, Clone, Default)]
@@ -145,9 +146,19 @@ pub(crate) fn reset(first: u32, slowed: Option<Slowed>) {
     column_work::reset();
 }
 
-/// Takes the work by operator on this thread since [`reset`].
-pub(crate) fn take() -> Vec<Work> {
-    FRAMES.with_borrow_mut(|frames| std::mem::take(&mut frames.work))
+/// Takes the work by operator on this thread since [`reset`], in which the thread had `core_ns` of core time.
+///
+/// The last laps may have been counted as longer than they were, and no lap after them corrects that.
+pub(crate) fn take(core_ns: u64) -> Vec<Work> {
+    let mut work = FRAMES.with_borrow_mut(|frames| std::mem::take(&mut frames.work));
+    let sum: u64 = work.iter().map(|work| work.cpu_ns).sum();
+    if sum > core_ns {
+        for work in &mut work {
+            work.cpu_ns = share(work.cpu_ns, core_ns, sum);
+            work.columns.iter_mut().for_each(|column| column.ns = share(column.ns, core_ns, sum));
+        }
+    }
+    work
 }
 
 /// A panic of a decoder, which some damaged files cause.
@@ -182,6 +193,8 @@ pub(crate) struct Measure {
     pub decodes: bool,
     /// True if the bytes of its batches are counted.
     pub counts_bytes: bool,
+    /// True if its batches go to a sort, which reserves all buffers that a batch refers to.
+    pub sorted: bool,
 }
 
 impl Measure {
@@ -218,6 +231,13 @@ impl TimedExec {
         ledger: &Arc<dyn Ledger>,
     ) -> Arc<dyn ExecutionPlan> {
         Arc::new(Self { input, properties: Arc::clone(properties), measure, ledger: Arc::clone(ledger) })
+    }
+
+    /// Returns `node`, whose batches go to a sort.
+    pub(crate) fn sorted(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let Some(timed) = node.downcast_ref::<Self>() else { return node };
+        let measure = Measure { sorted: true, ..timed.measure };
+        Self::wrap(Arc::clone(&timed.input), &timed.properties, measure, &timed.ledger)
     }
 
     /// Makes the node that calls `node` the operator `caller` when it first asks for a row.
@@ -316,7 +336,12 @@ impl Stream for TimedStream {
                 }
             });
         }
-        polled.unwrap_or_else(|error| Poll::Ready(Some(Err(error))))
+        match polled {
+            Ok(Poll::Ready(Some(Ok(batch)))) if measure.sorted => {
+                Poll::Ready(Some(Ok(batch_without_rest(batch)?)))
+            }
+            polled => polled.unwrap_or_else(|error| Poll::Ready(Some(Err(error)))),
+        }
     }
 }
 
@@ -364,13 +389,13 @@ mod tests {
             timed(2, || timed(1, || spin(1000)));
         });
         let elapsed = begin.elapsed().as_nanos() as u64;
-        let work = take();
+        let work = take(u64::MAX);
         let sum: u64 = work.iter().map(|w| w.cpu_ns).sum();
         // The kernel's two clocks differ by some millionths; a time that were counted twice would be twice as much.
         assert!(sum <= elapsed + elapsed / 100 && work[1].cpu_ns > 0, "{sum} of {elapsed}");
         // The time outside of operator 1 is negligible compared to two million rounds.
         assert!(work[0].cpu_ns + work[2].cpu_ns < work[1].cpu_ns);
-        assert!(take().is_empty());
+        assert!(take(u64::MAX).is_empty());
     }
 
     /// A stream that spins when it is dropped.
@@ -400,11 +425,11 @@ mod tests {
     struct NoLedger;
 
     impl Ledger for NoLedger {
-        fn hold(&self, _: u64) -> Result<()> {
+        fn hold(&self, _: u32, _: u64) -> Result<()> {
             Ok(())
         }
 
-        fn release(&self, _: u64) {}
+        fn release(&self, _: u32, _: u64) {}
 
         fn is_stopped(&self) -> bool {
             false
@@ -419,12 +444,25 @@ mod tests {
         let (schema, ledger) = (stream.schema(), Arc::new(NoLedger));
         let mut timed = TimedStream { stream: Some(stream), schema, operator: 3, measure, ledger };
         assert!(futures::executor::block_on(timed.next()).is_none());
-        let polled = take();
+        let polled = take(u64::MAX);
         let column = polled[3].columns[1];
         assert_eq!((column.encoded_bytes, column.decoded_bytes), (3, 5));
         assert!(column.ns <= 7.min(polled[3].cpu_ns), "{column:?}");
         drop(timed);
-        assert!(take()[3].cpu_ns > polled[3].cpu_ns);
+        assert!(take(u64::MAX)[3].cpu_ns > polled[3].cpu_ns);
+    }
+
+    #[test]
+    fn operators_share_no_more_than_the_core_time() {
+        reset(0, None);
+        timed(0, || timed(1, || spin(10_000)));
+        FRAMES.with_borrow_mut(|frames| {
+            let column = ColumnWork { ns: frames.work[1].cpu_ns / 2, ..ColumnWork::default() };
+            frames.of(1).columns.push(column);
+        });
+        let work = take(1_000);
+        assert!(work[0].cpu_ns + work[1].cpu_ns <= 1_000, "{work:?}");
+        assert!(work[1].columns[0].ns > 0 && work[1].columns[0].ns <= work[1].cpu_ns, "{work:?}");
     }
 
     #[test]
@@ -435,7 +473,7 @@ mod tests {
             changing(2, Some(1), || spin(10));
             spin(2_000_000);
         });
-        let work = take();
+        let work = take(u64::MAX);
         assert_eq!(became, 1);
         assert!(work[0].cpu_ns < work[1].cpu_ns);
     }
@@ -454,7 +492,7 @@ mod tests {
                 spin(2_000_000);
             });
         });
-        let work = take();
+        let work = take(u64::MAX);
         // The two clocks may differ by a little.
         assert!(work[1].cpu_ns * 100 >= 297 * own_ns, "{} of {own_ns}", work[1].cpu_ns);
         assert!(work[3].cpu_ns < 3 * own_ns, "{} of {own_ns}", work[3].cpu_ns);

@@ -77,6 +77,11 @@ pub(crate) fn function_names(state: &SessionState) -> Vec<String> {
 
 fn unknown_function(state: &SessionState, text: &str) -> Option<String> {
     let (name, _) = text.strip_prefix("Invalid function '")?.split_once('\'')?;
+    if state.window_functions().contains_key(&name.to_lowercase()) {
+        return Some(format!(
+            "cannot call {name} without OVER: it is a window function; write {name}(…) OVER (ORDER BY …)"
+        ));
+    }
     let hint = match nearest(name, &function_names(state)) {
         near if near.is_empty() => "SHOW FUNCTIONS lists those that exist".to_string(),
         near => did_you_mean(&near),

@@ -90,7 +90,95 @@ pub(super) fn rewrite(text: &str) -> Option<String> {
     if text.starts_with("Physical plan does not support logical expression WindowFunction") {
         return Some("cannot use a window function in WHERE; use QUALIFY".to_string());
     }
-    None
+    of_expression(text)
+}
+
+/// Rewrites a message about an expression.
+fn of_expression(text: &str) -> Option<String> {
+    let kind_after = |start: &str| text.strip_prefix(start).map(in_text);
+    // The texts around `middle`, up to `end` if there is one.
+    let between = |start: &str, middle: &str, end: Option<&str>| {
+        let (left, rest) = text.strip_prefix(start)?.split_once(middle)?;
+        let right = end.and_then(|end| rest.split_once(end)).map_or(rest, |(right, _)| right);
+        Some((in_text(left), in_text(right)))
+    };
+    if text.starts_with("HAVING clause references: ") {
+        let message = "cannot use this column in HAVING: a group may have several values of it; add it to GROUP BY, use an aggregate, or \
+                       write the condition after WHERE";
+        return Some(message.to_string());
+    }
+    if let Some((column, _)) = between("For SELECT DISTINCT, ORDER BY expressions ", " must appear", None) {
+        return Some(format!(
+            "cannot order the rows of SELECT DISTINCT by {column}, which is not one of their columns; add it after DISTINCT"
+        ));
+    }
+    if text.starts_with("Aggregate function calls cannot be nested") {
+        let message = "cannot use an aggregate within another; compute the inner one in a subquery: SELECT max(s) FROM (SELECT sum(x) AS s \
+                       FROM … GROUP BY …)";
+        return Some(message.to_string());
+    }
+    if let Some(kind) = kind_after("Unary operator 'NOT' requires a boolean expression, got ") {
+        return Some(format!("cannot use NOT on a value of type {kind}; compare it, for example x = 0"));
+    }
+    if text.starts_with("Unary operator '-' only supports ") {
+        return Some(
+            "cannot negate this value: it is not a number or an interval; CAST it AS DOUBLE".to_string(),
+        );
+    }
+    if let Some(sides) = kind_after("Cannot infer common argument type for logical boolean operation ") {
+        return Some(format!(
+            "cannot compute {sides}: both sides must be conditions; compare them, for example x <> 0"
+        ));
+    }
+    if let Some((left, rest)) = between("There isn't a common type to coerce ", " and ", Some(" expression"))
+    {
+        let (right, operator) = rest.split_once(" in ")?;
+        return Some(format!("cannot compare {left} with {right} by {operator}; CAST both sides AS VARCHAR"));
+    }
+    if text.starts_with("unnest() can only be applied to ") {
+        let message = "cannot unnest this value: it is neither a list nor a struct; divide a text by string_split(x, ',')";
+        return Some(message.to_string());
+    }
+    if let Some((_, kind)) = between("Cannot access field at argument ", ": type ", Some(" is not ")) {
+        return Some(format!(
+            "cannot take a field of a value of type {kind}; only structs and maps have fields"
+        ));
+    }
+    if let Some(field) =
+        text.strip_prefix("Field ").and_then(|rest| rest.strip_suffix(" not found in struct"))
+    {
+        return Some(format!("cannot find field {field} in the struct; typeof(x) shows its fields"));
+    }
+    if text.starts_with("QUALIFY clause requires window functions") {
+        return Some("cannot use QUALIFY without a window function; use WHERE".to_string());
+    }
+    if let Some((values, rest)) =
+        between("Inconsistent data length across values list: got ", " values in row ", None)
+    {
+        let (row, columns) = rest.split_once(" but expected ")?;
+        let row = row.parse::<usize>().ok()? + 1;
+        return Some(format!(
+            "cannot use VALUES with rows of different lengths: row {row} has {values} values, and {columns} are \
+             wanted; write as many in each row"
+        ));
+    }
+    if let Some((window, _)) = between("The window ", " is not defined", None) {
+        return Some(format!("cannot find window {window}; define it: WINDOW {window} AS (ORDER BY …)"));
+    }
+    if let Some((number, kind)) =
+        between("Argument #", " must be an INTEGER, TIMESTAMP, DATE or NULL, got ", None)
+    {
+        return Some(format!(
+            "cannot use a value of type {kind} as argument {number}; write a whole number, a date or a timestamp"
+        ));
+    }
+    match text {
+        "Step cannot be zero" => Some("cannot count by steps of 0; write another step".to_string()),
+        "Expected an integer value" => {
+            Some("cannot use this argument of the function: it must be a whole number".to_string())
+        }
+        _ => None,
+    }
 }
 
 /// Rewrites the error of two tables with one name.
@@ -114,6 +202,23 @@ mod tests {
                 "cannot order by column 5: the result has 1",
             ),
             ("Unsupported SQL type INTEGR", "did you mean INTEGER?"),
+            (
+                "Unary operator 'NOT' requires a boolean expression, got Int64",
+                "NOT on a value of type BIGINT; compare",
+            ),
+            (
+                "Cannot infer common argument type for logical boolean operation Utf8 AND Boolean",
+                "cannot compute VARCHAR AND BOOLEAN: both sides",
+            ),
+            (
+                "There isn't a common type to coerce Utf8 and Int64 in ILIKE expression",
+                "cannot compare VARCHAR with BIGINT by ILIKE",
+            ),
+            (
+                "Inconsistent data length across values list: got 1 values in row 1 but expected 2",
+                "row 2 has 1 values, and 2 are wanted",
+            ),
+            ("The window w is not defined!", "cannot find window w; define it"),
         ] {
             let message = rewrite(text).unwrap();
             assert!(message.contains(expected), "{message}");

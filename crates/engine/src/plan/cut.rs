@@ -8,7 +8,8 @@
 //!
 //! A partitioned hash join needs an exchange for its build side only
 //! ([`DividedJoinExec`](crate::execute::divided_join::DividedJoinExec)), unless a node above it relies on its partitions.
-//! The repartitioning of its probe side is then dropped too.
+//! The repartitioning of its probe side is then dropped too. Whether the tables fit into memory is known only when the
+//! build side is complete, so the stage that divides the probe side is planned as well, and runs if they do not.
 //!
 //! Nodes that cannot be cut inside (a recursive query, an order-preserving repartitioning) become a
 //! stage of one multitask that runs the node whole, which the trace records as `not_split`.
@@ -17,6 +18,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::common::{NullEquality, Result};
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -89,13 +91,92 @@ pub(crate) struct StagePlan {
     pub stages: Vec<PlannedStage>,
     /// Cuts, by the [`key`] of the node at which the plan was cut.
     pub cuts: HashMap<usize, Cut>,
-    /// Joins whose build side is divided and whose probe side is not, by [`key`].
-    pub divided: HashSet<usize>,
+    /// Joins whose build side is divided and whose probe side need not be, by [`key`].
+    divided: HashMap<usize, DividedJoin>,
     /// Repartitionings of those probe sides, by [`key`].
     dropped: HashSet<usize>,
+    /// Stages that divide those probe sides, which run only if tables do not fit into memory. They are numbered after
+    /// `stages`.
+    probes: Vec<ProbeStage>,
+}
+
+/// A join whose build side is divided.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DividedJoin {
+    /// The stage of the build side.
+    pub build: usize,
+    /// The stage that divides the probe side, if it runs.
+    pub probe: usize,
+}
+
+struct ProbeStage {
+    stage: PlannedStage,
+    /// The [`key`] of the probe side in the join.
+    input: usize,
+    runs: AtomicBool,
 }
 
 impl StagePlan {
+    /// Returns the number of all stages, with those that may not run.
+    pub(crate) fn stage_count(&self) -> usize {
+        self.stages.len() + self.probes.len()
+    }
+
+    /// Returns a stage.
+    pub(crate) fn stage(&self, index: usize) -> &PlannedStage {
+        self.stages.get(index).unwrap_or_else(|| &self.probes[index - self.stages.len()].stage)
+    }
+
+    /// Divides the outputs of stages by the hashes of their keys into at least `partitions`.
+    pub(crate) fn divide_into(&mut self, partitions: usize) {
+        let probes = self.probes.iter_mut().map(|probe| &mut probe.stage);
+        for stage in self.stages.iter_mut().chain(probes) {
+            if let Output::Divide(Partitioning::Hash(_, count)) = &mut stage.output {
+                *count = partitions.max(*count);
+            }
+        }
+    }
+
+    /// Lets a stage run that divides the probe side of a join, which then reads its output.
+    pub(crate) fn divide_probe(&self, stage: usize) {
+        self.probes[stage - self.stages.len()].runs.store(true, Ordering::Release);
+    }
+
+    /// Returns the stage whose output is that of `node` in stage `index`, if `node` is not of that stage.
+    pub(crate) fn cut(&self, node: &Node, index: usize) -> Option<usize> {
+        if self.stage(index).whole {
+            return None;
+        }
+        let runs = |probe: &ProbeStage| probe.input == key(node) && probe.runs.load(Ordering::Acquire);
+        let probe = self.probes.iter().position(runs).map(|at| self.stages.len() + at);
+        let cut = self.cuts.get(&key(node)).map(|cut| cut.stage);
+        probe.into_iter().chain(cut).find(|stage| *stage != index)
+    }
+
+    /// Returns a join of stage `index` whose build side is divided, and whether its probe side is as well.
+    pub(crate) fn divided(&self, node: &Node, index: usize) -> Option<(DividedJoin, bool)> {
+        let join = self.divided.get(&key(node)).filter(|_| !self.stage(index).whole)?;
+        let (probe, divided) = (join.probe, &self.probes[join.probe].runs);
+        Some((DividedJoin { probe: self.stages.len() + probe, ..*join }, divided.load(Ordering::Acquire)))
+    }
+
+    /// Calls `f` for the nodes of stage `index`, and for those at which it is cut off from others, outermost first. Nodes
+    /// below one for which `f` returns false are left out.
+    pub(crate) fn visit<'a>(&'a self, index: usize, f: &mut dyn FnMut(&'a Node) -> bool) {
+        self.visit_below(index, &self.stage(index).root, f);
+    }
+
+    fn visit_below<'a>(&'a self, index: usize, node: &'a Node, f: &mut dyn FnMut(&'a Node) -> bool) {
+        if self.cut(node, index).is_none()
+            && let Some(input) = self.skipped(node).filter(|_| !self.stage(index).whole)
+        {
+            return self.visit_below(index, input, f);
+        }
+        if f(node) && self.cut(node, index).is_none() {
+            node.children().into_iter().for_each(|child| self.visit_below(index, child, f));
+        }
+    }
+
     /// Returns the input of a node that stages leave out.
     pub(crate) fn skipped<'a>(&self, node: &'a Node) -> Option<&'a Node> {
         if let Some(repartition) = node.downcast_ref::<RepartitionExec>() {
@@ -294,7 +375,6 @@ impl Cutter {
             let keys = join.on().iter().map(|(build, _)| Arc::clone(build)).collect();
             let partitions = first.output_partitioning().partition_count();
             self.cut(first, root, Output::Divide(Partitioning::Hash(keys, partitions)), after)?;
-            self.plan.divided.insert(key(node));
             if hash_repartitioned(&children[1]).is_some() {
                 self.plan.dropped.insert(key(&children[1]));
             }
@@ -324,8 +404,29 @@ impl Cutter {
                 if divides { hash_repartitioned(child).map_or(child, |(input, _)| input) } else { child };
             self.walk_input(node, child, is_free(input), after)?;
         }
+        if let Some(join) = join.filter(|_| divides) {
+            self.divided(node, join);
+        }
         self.after.truncate(mark);
         Ok(())
+    }
+
+    /// Plans the stage that divides the probe side of a join, whose nodes have been walked as those of the join's stage.
+    fn divided(&mut self, node: &Node, join: &HashJoinExec) {
+        let Some(build) = self.plan.cuts.get(&key(join.left())).map(|cut| cut.stage) else { return };
+        let root = hash_repartitioned(join.right()).map_or(join.right(), |(input, _)| input);
+        let keys = join.on().iter().map(|(_, probe)| Arc::clone(probe)).collect();
+        let partitions = join.left().output_partitioning().partition_count();
+        let stage = PlannedStage {
+            root: Arc::clone(root),
+            output: Output::Divide(Partitioning::Hash(keys, partitions)),
+            after: Vec::new(),
+            fills: Vec::new(),
+            whole: false,
+            divisible: row_by_row_scan(root).is_some(),
+        };
+        self.plan.divided.insert(key(node), DividedJoin { build, probe: self.plan.probes.len() });
+        self.plan.probes.push(ProbeStage { stage, input: key(join.right()), runs: AtomicBool::new(false) });
     }
 
     /// Walks one input of `node`, and cuts off a large scan that is planned as one partition.

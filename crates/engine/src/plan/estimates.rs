@@ -46,7 +46,7 @@ impl StatisticsProvider for Sizes {
 }
 
 /// Returns the estimated bytes of a row in a hash table.
-fn row_bytes(schema: &Schema) -> usize {
+pub(crate) fn row_bytes(schema: &Schema) -> usize {
     let bytes = |data_type: &DataType| data_type.primitive_width().unwrap_or(VARIABLE_BYTES);
     TABLE_BYTES + schema.fields().iter().map(|field| bytes(field.data_type())).sum::<usize>()
 }

@@ -6,7 +6,7 @@ use datafusion::physical_plan::ExecutionPlanProperties;
 use pellucid_trace::{Column, Operator, Phase, StageIx, Trace};
 
 use crate::execute::stage::ReadyStage;
-use crate::plan::cut::{Node, Output, StagePlan, key};
+use crate::plan::cut::{Node, Output, StagePlan};
 use crate::plan::operators::{detail, is_split, short};
 use crate::scan::Need;
 use crate::scan::text;
@@ -23,8 +23,11 @@ pub(crate) struct Names {
 pub(crate) fn names(plan: &StagePlan, index: usize) -> Names {
     let mut names = Vec::new();
     let mut not_split = Vec::new();
-    let whole = plan.stages[index].whole;
-    let mut add = |node: &Node, _: usize| {
+    let whole = plan.stage(index).whole;
+    plan.visit(index, &mut |node| {
+        if plan.cut(node, index).is_some() {
+            return false;
+        }
         let name = short(node);
         if whole || !is_split(node) {
             not_split.push(name.clone());
@@ -32,25 +35,10 @@ pub(crate) fn names(plan: &StagePlan, index: usize) -> Names {
         if names.last() != Some(&name) {
             names.push(name);
         }
-    };
-    visit(plan, index, &plan.stages[index].root, 0, &mut add);
+        true
+    });
     not_split.dedup();
     Names { name: names.join(", "), not_split }
-}
-
-/// Calls `f` for every node that belongs to stage `index`, with its depth.
-fn visit(plan: &StagePlan, index: usize, node: &Node, depth: usize, f: &mut dyn FnMut(&Node, usize)) {
-    let whole = plan.stages[index].whole;
-    if !whole && plan.cuts.get(&key(node)).is_some_and(|c| c.stage != index) {
-        return;
-    }
-    if let Some(input) = plan.skipped(node).filter(|_| !whole) {
-        return visit(plan, index, input, depth, f);
-    }
-    f(node, depth);
-    for child in node.children() {
-        visit(plan, index, child, depth + 1, f);
-    }
 }
 
 /// Formats a count with its noun in singular or plural.
@@ -78,7 +66,11 @@ pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Descr
         .filter(|n| !n.ranges.is_empty())
         .collect();
     let bytes: u64 = reads.iter().map(|n| n.bytes()).sum();
-    let _ = write!(out, "{}: ", counted(ready.reads.len(), "multitask"));
+    let _ = write!(out, "{}", counted(ready.reads.len(), "multitask"));
+    if !ready.builds.is_empty() {
+        let _ = write!(out, ", {} for tables of joins", ready.builds.len());
+    }
+    out.push_str(": ");
     if !reads.is_empty() {
         let _ = write!(out, "{} ({:.1} MB) → ", counted(reads.len(), "read"), bytes as f64 / 1e6);
     }
@@ -115,11 +107,10 @@ pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Descr
 
 fn tree(plan: &StagePlan, index: usize, node: &Node, depth: usize, out: &mut String) {
     let indent = "  ".repeat(depth);
-    let cut = plan.cuts.get(&key(node)).filter(|c| c.stage != index && !plan.stages[index].whole);
-    if let Some(cut) = cut {
+    if let Some(stage) = plan.cut(node, index) {
         let n = node.output_partitioning().partition_count();
         let planned = counted(n, "planned partition");
-        let _ = writeln!(out, "{indent}exchange from stage {} ({planned})", cut.stage);
+        let _ = writeln!(out, "{indent}exchange from stage {stage} ({planned})");
         return;
     }
     if let Some(input) = plan.skipped(node).filter(|_| !plan.stages[index].whole) {

@@ -179,7 +179,9 @@ fn asks_ranges(op: &Operator) -> bool {
 /// Returns true for an expression that has a range of its type.
 fn is_plain(expr: &Expr) -> bool {
     match expr {
-        Expr::Column(_) | Expr::Literal(..) => true,
+        // DataFusion knows what its common expressions are, and asks them.
+        Expr::Column(column) => !column.name.starts_with("__common_expr_"),
+        Expr::Literal(..) => true,
         Expr::Cast(Cast { expr, .. }) => is_plain(expr),
         _ => false,
     }

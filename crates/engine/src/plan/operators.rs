@@ -60,7 +60,7 @@ pub(crate) struct Operators {
 }
 
 impl Operators {
-    /// Lists the operators of every stage.
+    /// Lists the operators of every stage, also of those that may not run.
     pub(crate) fn of_stages(plan: &StagePlan) -> Vec<Self> {
         let mut first = 0;
         // One walk of the plan serves all estimates: the context keeps those of nodes below.
@@ -70,7 +70,18 @@ impl Operators {
             first += operators.list.len();
             operators
         };
-        (0..plan.stages.len()).map(of_stage).collect()
+        (0..plan.stage_count()).map(of_stage).collect()
+    }
+
+    /// Lists the operators of stage `index` again, since it now reads what another stage has computed.
+    pub(crate) fn again(&self, plan: &StagePlan, index: usize) -> Self {
+        Self::of(plan, index, self.first, &StatisticsContext::new())
+    }
+
+    /// Returns the number of rows that the planner expects of the stage; 0 if it does not know.
+    pub(crate) fn planned_rows(&self) -> u64 {
+        let inputs = self.list[self.output].inputs.iter();
+        inputs.filter_map(|input| self.list[*input].planned_rows).max().unwrap_or(0)
     }
 
     /// Returns the number of an operator in the job.
@@ -85,7 +96,7 @@ impl Operators {
 
     fn of(plan: &StagePlan, index: usize, first: usize, statistics: &StatisticsContext) -> Self {
         let mut lister = Lister { plan, index, statistics, list: Vec::new(), places: HashMap::new() };
-        let stage = &plan.stages[index];
+        let stage = plan.stage(index);
         let root = lister.node(&stage.root);
         let input = lister.add("Input", None, Part::Decode, Vec::new());
         let name = match &stage.output {
@@ -124,11 +135,10 @@ impl Lister<'_> {
 
     /// Lists a node after its inputs, and returns the position of the operator that has its rows.
     fn node(&mut self, node: &Node) -> usize {
-        let whole = self.plan.stages[self.index].whole;
-        let cut = self.plan.cuts.get(&key(node)).filter(|cut| cut.stage != self.index && !whole);
-        if let Some(cut) = cut {
+        let whole = self.plan.stage(self.index).whole;
+        if let Some(stage) = self.plan.cut(node, self.index) {
             let own = self.add("Exchange", None, Part::Operators, Vec::new());
-            self.list[own].from = Some(cut.stage);
+            self.list[own].from = Some(stage);
             self.list[own].planned_rows = self.planned_rows(node);
             self.places.insert(key(node), Place { own, build: None, keys: None });
             return own;

@@ -37,7 +37,7 @@ use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::execute::exchange::array_bytes;
+use crate::execute::compact::array_bytes;
 use crate::execute::expressions::Timer;
 use crate::scan::Scan;
 use crate::scan::chunks::Chunks;

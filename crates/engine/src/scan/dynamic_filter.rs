@@ -70,8 +70,8 @@ fn column(
     probe: &Arc<dyn PhysicalExpr>,
     batches: &[RecordBatch],
 ) -> Result<Option<Arc<dyn PhysicalExpr>>> {
-    let arrays: Vec<ArrayRef> =
-        batches.iter().map(|b| build.evaluate(b)?.into_array(b.num_rows())).collect::<Result<_>>()?;
+    let key = |batch: &RecordBatch| build.evaluate(batch)?.into_array(batch.num_rows());
+    let arrays: Vec<ArrayRef> = batches.iter().map(key).collect::<Result<_>>()?;
     let Some(first) = arrays.first() else { return Ok(Some(lit(false))) };
     if first.data_type().is_nested() || first.data_type().is_floating() {
         // -0.0 and 0.0 are equal but have different hashes; nested keys are rare.

@@ -34,7 +34,7 @@ use crate::execute::expressions::Timer;
 use crate::plan::cut::Node;
 use crate::scan::columns::{self, ColumnFile, ColumnScan, ColumnsExec};
 use crate::scan::prune::Pruner;
-use crate::scan::{MULTITASK_BYTES, Need, Scan, ScanTask, Source, damaged, not_read};
+use crate::scan::{Need, Scan, ScanTask, Source, damaged, not_read};
 use crate::stores::in_store;
 
 /// Metadata of the job's Parquet files, by name from [`in_store`].
@@ -68,6 +68,8 @@ pub(crate) struct Division {
     pub pinned: bool,
     /// Minimum number of multitasks, if the files have enough row groups or pages.
     pub min_partitions: usize,
+    /// Decoded size of a multitask, at most [`crate::scan::MULTITASK_BYTES`].
+    pub max_bytes: u64,
     /// True if the row groups of a Parquet file are decoded in the order of the file.
     pub in_order: bool,
 }
@@ -122,11 +124,8 @@ fn divide_intact(
             planner.add(file, open)?;
         }
         let pieces = planner.pieces(first, division.pinned)?;
-        let bundles = if division.pinned {
-            vec![pieces]
-        } else {
-            bundle(planner.split(pieces, division.min_partitions), division.min_partitions)
-        };
+        let bundles =
+            if division.pinned { vec![pieces] } else { bundle(planner.split(pieces, division), division) };
         for bundle in bundles {
             let (group, task) = planner.task(&bundle);
             file_groups.push(group);
@@ -136,11 +135,12 @@ fn divide_intact(
     Ok(planner.finish(scan, division, file_groups, tasks))
 }
 
-/// Groups consecutive pieces into multitasks of about [`MULTITASK_BYTES`]. Returns at least
-/// `min_partitions` groups if there are as many pieces.
-fn bundle(pieces: Vec<Piece>, min_partitions: usize) -> Vec<Vec<Piece>> {
+/// Groups consecutive pieces into multitasks of about the size of a division. Returns at least as many groups as it wants
+/// if there are as many pieces.
+fn bundle(pieces: Vec<Piece>, division: Division) -> Vec<Vec<Piece>> {
     let total: u64 = pieces.iter().map(|p| p.decoded_bytes).sum();
-    let count = (total / MULTITASK_BYTES).max(min_partitions as u64).min(pieces.len() as u64).max(1);
+    let wanted = (total / division.max_bytes.max(1)).max(division.min_partitions as u64);
+    let count = wanted.min(pieces.len() as u64).max(1);
     let mut bundles: Vec<Vec<Piece>> = vec![Vec::new()];
     let mut before = 0u64;
     for piece in pieces {
@@ -250,9 +250,10 @@ impl<'a> Planner<'a> {
 
     /// Splits row groups that are much larger than a multitask should be, or too few to keep all
     /// cores busy.
-    fn split(&self, pieces: Vec<Piece>, min_partitions: usize) -> Vec<Piece> {
+    fn split(&self, pieces: Vec<Piece>, division: Division) -> Vec<Piece> {
         let total: u64 = pieces.iter().map(|p| p.decoded_bytes).sum();
-        let target = (total / min_partitions.max(1) as u64).clamp(MIN_PIECE_BYTES, MULTITASK_BYTES);
+        let max_bytes = division.max_bytes.max(MIN_PIECE_BYTES);
+        let target = (total / division.min_partitions.max(1) as u64).clamp(MIN_PIECE_BYTES, max_bytes);
         let mut split = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let parts = (piece.decoded_bytes + target / 2) / target;

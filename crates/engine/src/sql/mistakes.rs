@@ -115,6 +115,9 @@ fn hint(words: &[&TokenWithSpan], at: usize) -> Option<String> {
         }
     }
     let is = |at: Option<usize>, text: &str| at.is_some_and(|at| is_word(&words[at].token, text));
+    if is(Some(at), "PARTITION") {
+        return Some("write BY after PARTITION".to_string());
+    }
     if is(at.checked_sub(3), "SELECT") && is(at.checked_sub(2), "ORDER") && is(at.checked_sub(1), "BY") {
         return Some("write columns between SELECT and ORDER BY".to_string());
     }
@@ -179,6 +182,7 @@ mod tests {
             ("SELECT * FORM t", "did you mean FROM instead of FORM?"),
             ("SELECT a, count(*) FROM t GORUP BY a", "did you mean GROUP instead of GORUP?"),
             ("SELECT a FROM t ORDER BY a WHERE a > 1", "WHERE comes before"),
+            ("SELECT rank() OVER (PARTITION a ORDER BY b) FROM t", "write BY after PARTITION"),
             ("SELECT (1 + 2 FROM t", "this ( is not closed; add )\n  line 1, column 8"),
             (
                 "SELECT f(a) FROM (FROM t WHERE a IN (1, 2)",

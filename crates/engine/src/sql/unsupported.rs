@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use datafusion::common::DataFusionError;
 use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::{
-    ColumnDef, ColumnOption, Expr, JoinOperator, OrderByKind, Query, Select, SelectItem, Set, Spanned,
-    Statement, TableConstraint, TableFactor, Value, ValueWithSpan, Visitor,
+    ColumnDef, ColumnOption, DuplicateTreatment, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
+    JoinConstraint, JoinOperator, OrderByKind, Query, Select, SelectItem, Set, Spanned, Statement,
+    TableConstraint, TableFactor, Value, ValueWithSpan, Visitor, WindowType,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
@@ -25,7 +26,7 @@ pub(crate) fn check(tree: &Tree) -> Result<(), DataFusionError> {
         _ => ControlFlow::Continue(()),
     };
     let found = match external {
-        ControlFlow::Continue(()) => tree::inspect(tree, &mut Unsupported),
+        ControlFlow::Continue(()) => tree::inspect(tree, &mut Unsupported::default()),
         refused => refused,
     };
     match found {
@@ -40,7 +41,11 @@ struct Refused {
     span: Span,
 }
 
-struct Unsupported;
+#[derive(Default)]
+struct Unsupported {
+    /// Names of the windows that the statement defines.
+    windows: Vec<String>,
+}
 
 fn refuse(span: Span, construct: &str, way_out: &str) -> ControlFlow<Refused> {
     ControlFlow::Break(Refused { message: format!("{construct} is not supported; {way_out}"), span })
@@ -90,6 +95,10 @@ impl Visitor for Unsupported {
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Refused> {
         let span = select.span();
+        self.windows.extend(select.named_window.iter().map(|window| window.0.value.to_lowercase()));
+        if let Some(top) = &select.top {
+            refuse(span, &top.to_string(), "write LIMIT and the number at the end of the query")?;
+        }
         if let Some(into) = &select.into {
             refuse(span, &into.to_string(), "use CREATE TABLE … AS SELECT")?;
         }
@@ -114,6 +123,13 @@ impl Visitor for Unsupported {
             }
         }
         for join in select.from.iter().flat_map(|from| &from.joins) {
+            if has_no_condition(&join.join_operator) {
+                refuse(
+                    join.relation.span(),
+                    "a join without a condition",
+                    "write ON or USING after the table, or CROSS JOIN before it",
+                )?;
+            }
             let name = match &join.join_operator {
                 JoinOperator::CrossApply => "CROSS APPLY",
                 JoinOperator::OuterApply => "OUTER APPLY",
@@ -130,6 +146,36 @@ impl Visitor for Unsupported {
                 _ => continue,
             };
             refuse(join.relation.span(), name, "use JOIN, or JOIN LATERAL")?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Refused> {
+        let span = expr.span();
+        let Expr::Function(function) = expr else {
+            return match expr {
+                Expr::Convert { .. } => refuse(span, "CONVERT", "use CAST(x AS type)"),
+                _ => ControlFlow::Continue(()),
+            };
+        };
+        if let Some(WindowType::WindowSpec(window)) = &function.over
+            && let Some(name) = &window.window_name
+            && !self.windows.contains(&name.value.to_lowercase())
+        {
+            let message = format!(
+                "cannot find window {name}; write PARTITION BY or ORDER BY before the columns, or define it: WINDOW {name} AS (…)"
+            );
+            return ControlFlow::Break(Refused { message, span: name.span });
+        }
+        let FunctionArguments::List(list) = &function.args else { return ControlFlow::Continue(()) };
+        let name = function.name.to_string().to_lowercase();
+        let is_star = matches!(list.args.as_slice(), [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]);
+        if is_star && ["sum", "avg", "min", "max"].contains(&name.as_str()) {
+            refuse(span, &format!("{name}(*)"), "only count takes *; name a column")?;
+        }
+        let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+        if name == "count" && is_distinct && list.args.len() > 1 {
+            refuse(span, "DISTINCT over several arguments", "write count(DISTINCT (a, b))")?;
         }
         ControlFlow::Continue(())
     }
@@ -160,6 +206,21 @@ impl Visitor for Unsupported {
             refuse(span, "WITH ORDINALITY", "number the rows with row_number() OVER ()")?;
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Returns true for a join that needs a condition and has none.
+fn has_no_condition(join: &JoinOperator) -> bool {
+    use JoinOperator::{FullOuter, Inner, Join, Left, LeftOuter, Right, RightOuter};
+    match join {
+        Join(condition)
+        | Inner(condition)
+        | Left(condition)
+        | LeftOuter(condition)
+        | Right(condition)
+        | RightOuter(condition)
+        | FullOuter(condition) => *condition == JoinConstraint::None,
+        _ => false,
     }
 }
 
@@ -198,13 +259,23 @@ mod tests {
             ),
             ("SELECT * FROM t FOR UPDATE", "FOR UPDATE is not supported"),
             ("SELECT a FROM t ORDER BY b, 'a'", "cannot order by the text 'a'"),
+            ("SELECT TOP 5 a FROM t", "TOP 5 is not supported; write LIMIT"),
+            ("SELECT * FROM t JOIN u", "a join without a condition is not supported; write ON"),
+            ("SELECT * FROM t LEFT JOIN u WHERE a > 1", "a join without a condition"),
+            ("SELECT rank() OVER (a) FROM t", "cannot find window a; write PARTITION BY"),
+            ("SELECT sum(*) FROM t", "sum(*) is not supported; only count takes *"),
+            ("SELECT count(DISTINCT a, b) FROM t", "write count(DISTINCT (a, b))"),
+            ("SELECT CONVERT(VARCHAR, a) FROM t", "CONVERT is not supported; use CAST"),
         ] {
             let error = sql.parse::<Statement>().unwrap_err().to_string();
             assert!(error.contains(construct), "{sql}: {error}");
         }
-        for sql in
-            ["SELECT * FROM t AS positional JOIN u ON true", "CREATE TABLE t (a INT NOT NULL DEFAULT 1)"]
-        {
+        for sql in [
+            "SELECT * FROM t AS positional JOIN u ON true",
+            "CREATE TABLE t (a INT NOT NULL DEFAULT 1)",
+            "SELECT * FROM t NATURAL JOIN u POSITIONAL JOIN v, w CROSS JOIN x SEMI JOIN y USING (a)",
+            "SELECT rank() OVER (w ORDER BY a), count(*) FROM t WINDOW w AS (PARTITION BY b)",
+        ] {
             assert!(sql.parse::<Statement>().is_ok(), "{sql}");
         }
     }

@@ -8,11 +8,11 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::functions::{regex, string, unicode};
-use datafusion::logical_expr::expr::{Between, ScalarFunction};
+use datafusion::logical_expr::expr::{Between, InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, TryCast, cast as cast_to,
+    BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, TryCast, cast as cast_to, lit, not,
 };
 use datafusion::optimizer::Analyzer;
 use datafusion::optimizer::analyzer::AnalyzerRule;
@@ -56,7 +56,8 @@ impl AnalyzerRule for BeforeCoercion {
     }
 }
 
-/// Replaces operators that could wrap around, and casts that differ from DuckDB's.
+/// Replaces operators that could wrap around, casts that differ from DuckDB's, and lists of IN that DataFusion would take
+/// for constant.
 #[derive(Debug)]
 struct AfterCoercion;
 
@@ -157,8 +158,29 @@ fn may_change_after(expr: &Expr) -> bool {
             matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply)
         }
         Expr::Negative(_) | Expr::Cast(_) | Expr::TryCast(_) => true,
+        Expr::InList(InList { list, .. }) => list.iter().any(differs_by_row),
         _ => false,
     }
+}
+
+/// Returns true for an item of a list that may have another value in each row.
+fn differs_by_row(item: &Expr) -> bool {
+    let differs = |part: &Expr| {
+        use Expr::{Column, LambdaVariable, OuterReferenceColumn, ScalarSubquery};
+        Ok(matches!(part, Column(_) | LambdaVariable(_) | OuterReferenceColumn(..) | ScalarSubquery(_)))
+    };
+    item.exists(differs).unwrap_or(true)
+}
+
+/// Compares with each of the items that differ by row: DataFusion 55 evaluates a list over no rows to see whether it is
+/// constant, and takes CASE, whose value is then a scalar, for one.
+fn in_list(InList { expr, list, negated }: InList) -> Expr {
+    let (items, list): (Vec<Expr>, Vec<Expr>) = list.into_iter().partition(differs_by_row);
+    let constant = (!list.is_empty()).then(|| expr.as_ref().clone().in_list(list, false));
+    let equal = items.into_iter().map(|item| expr.as_ref().clone().eq(item));
+    // There are items that differ.
+    let any = constant.into_iter().chain(equal).reduce(Expr::or).unwrap_or(lit(false));
+    if negated { not(any) } else { any }
 }
 
 fn before(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -332,6 +354,7 @@ fn after(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             Some(function) => Ok(Transformed::yes(function.call(vec![*expr]))),
             None => Ok(Transformed::no(Expr::TryCast(TryCast { expr, field }))),
         },
+        Expr::InList(list) if list.list.iter().any(differs_by_row) => Ok(Transformed::yes(in_list(list))),
         expr => Ok(Transformed::no(expr)),
     }
 }

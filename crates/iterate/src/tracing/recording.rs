@@ -150,6 +150,8 @@ impl Recording {
             error: error.map(ToString::to_string),
             rows: None,
             memory_high_water_bytes: None,
+            peak: None,
+            spill: None,
         }));
     }
 }

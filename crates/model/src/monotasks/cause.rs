@@ -70,12 +70,14 @@ fn by_kind(trace: &Trace, demands: &Demands, model: &JobModel, job: &JobAnalysis
     causes.collect()
 }
 
-/// Returns the name of a kind as a cause: `disk input` for a disk that mostly read input. After a spill,
-/// reads may be of spilled data, so the distinction is not made.
+/// Returns the name of a kind as a cause: `disk input` for a disk that mostly read input, `spill` for one that mostly moved
+/// what did not fit into memory. Without a count of what was read back, a spill leaves the name as it is.
 fn name(trace: &Trace, demands: &Demands, job: JobIx, kind: &str) -> String {
     if kind != kind::DISK {
         return kind.to_owned();
     }
+    let of_job = trace.job_ends.iter().find(|end| end.job as usize == job.at());
+    let spill = of_job.and_then(|end| end.spill);
     let (mut read, mut written, mut spilled) = (0.0, 0.0, false);
     for demand in demands.of_job(job).filter(|d| trace.resources[d.resource.at()].kind == kind) {
         match demands.monotask(demand).phase {
@@ -84,7 +86,15 @@ fn name(trace: &Trace, demands: &Demands, job: JobIx, kind: &str) -> String {
             _ => written += demand.amount,
         }
     }
-    if read > written && !spilled { "disk input".into() } else { kind.to_owned() }
+    let moved = spill.map_or(0.0, |spill| (spill.write_bytes + spill.read_bytes) as f64);
+    let read_back = spill.map_or(0.0, |spill| spill.read_bytes as f64);
+    if moved > read - read_back + written {
+        "spill".into()
+    } else if read - read_back > written && (!spilled || spill.is_some()) {
+        "disk input".into()
+    } else {
+        kind.to_owned()
+    }
 }
 
 fn evidence(job: &JobAnalysis, kind: &str, saving_ms: f64) -> String {

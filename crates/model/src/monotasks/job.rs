@@ -10,7 +10,7 @@ use super::ideal::{self, KindTime, Loads};
 use super::operators;
 use super::spans::{Cuts, Limits, Members, explained, members};
 use super::steps::steps;
-use crate::analysis::{CoreTime, Intensity, JobAnalysis, Next, WallClock};
+use crate::analysis::{CoreTime, Intensity, JobAnalysis, Next, Spilled, WallClock};
 use crate::index::{Ix, JobIx, ResourceIx, StageIx, Table};
 use crate::numbers::{ms, ratio};
 
@@ -91,6 +91,14 @@ pub(crate) fn analyze(
         cached_bytes: cached(demands, used()),
         written_bytes: moved(demands, used(), |phase| matches!(phase, Phase::Spill | Phase::Write)),
         memory_high_water_bytes: end.and_then(|e| e.memory_high_water_bytes),
+        peak: end.and_then(|e| e.peak.clone()),
+        spill: end.and_then(|e| e.spill).map(|spill| Spilled {
+            write_bytes: spill.write_bytes,
+            read_bytes: spill.read_bytes,
+            ms: ms(spill.service_ns as f64),
+            core_ms: ms(spill.core_ns as f64),
+            sufficient_memory_bytes: spill.sufficient_memory_bytes,
+        }),
         core: job_core_time(trace, demands, ix),
         intensity: intensity(trace, demands, ix),
         source_id: job.id,

@@ -3,7 +3,7 @@
 /// An absolute or relative value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Amount {
-    /// A count, or bytes per second, depending on the key.
+    /// A count, bytes, or bytes per second, depending on the key.
     Absolute(f64),
     /// A multiple of the trace's value.
     Times(f64),
@@ -65,6 +65,8 @@ pub enum Change {
     StoreRate(Amount),
     /// Concurrent monotasks on each resource of a kind.
     Concurrency(String, Amount),
+    /// The memory budget, in bytes.
+    Memory(Amount),
     /// Multitasks of each stage after an exchange.
     Partitions(Amount),
     /// Number of machines.
@@ -137,6 +139,7 @@ impl Change {
             | Change::NetworkRate(amount)
             | Change::StoreRate(amount)
             | Change::Concurrency(_, amount)
+            | Change::Memory(amount)
             | Change::Partitions(amount)
             | Change::OperatorMultitasks(_, amount)
             | Change::Machines(amount)

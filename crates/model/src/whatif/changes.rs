@@ -9,6 +9,7 @@ use std::fmt;
 use super::change::{Amount, Change, InputFrom, Storage};
 use super::error::WhatIfError;
 use super::keys::{self, Key, Values};
+use crate::units::parse_size;
 
 /// Parses a rate (`50MB/s`) in bytes per second, or returns what is wrong with it.
 pub type ReadRate = fn(&str) -> Result<u64, String>;
@@ -146,10 +147,11 @@ impl fmt::Display for Changes {
 fn change(key: &str, value: &str, rate: ReadRate) -> Result<Change, WhatIfError> {
     let Some((known, name)) = Key::find(key) else { return Err(unknown(key)) };
     let count = || count(key, value, known.is_whole());
-    let rate = || rate_of(key, value, rate);
+    let rate = || bytes_of(key, value, rate);
     Ok(match known.values {
         Values::Number(change) | Values::Whole(change) => change(count()?),
         Values::Rate(change) => change(rate()?),
+        Values::Size(change) => change(bytes_of(key, value, parse_size)?),
         Values::WholeOf(change) => change(name, count()?),
         Values::RateOf(change) => change(name, rate()?),
         Values::Timeout => Change::IdleTimeout(timeout_ns(key, value)?),
@@ -208,15 +210,16 @@ fn timeout_ns(key: &str, value: &str) -> Result<u64, WhatIfError> {
     Ok((positive(key, value, number)? * unit_ns).min(1e18) as u64)
 }
 
-fn rate_of(key: &str, value: &str, rate: ReadRate) -> Result<Amount, WhatIfError> {
+/// Parses `x2`, or a size or a rate with its parser.
+fn bytes_of(key: &str, value: &str, parse: ReadRate) -> Result<Amount, WhatIfError> {
     if let Some(factor) = value.strip_prefix('x') {
         return Ok(Amount::Times(positive(key, value, factor)?));
     }
     if value.starts_with('-') {
         return Err(wrong(key, value, Some("it must be over 0")));
     }
-    match rate(value) {
-        Ok(rate) => Ok(Amount::Absolute(rate as f64)),
+    match parse(value) {
+        Ok(bytes) => Ok(Amount::Absolute(bytes as f64)),
         Err(why) => Err(wrong(key, value, Some(&why))),
     }
 }
@@ -274,6 +277,8 @@ mod tests {
             ("network.rate=x2", Change::NetworkRate(Times(2.0))),
             ("store.rate=5MB/s", Change::StoreRate(Absolute(5e6))),
             ("concurrency.disk=4", Change::Concurrency("disk".into(), Absolute(4.0))),
+            ("memory=4KiB", Change::Memory(Absolute(4096.0))),
+            ("memory=x0.5", Change::Memory(Times(0.5))),
             ("partitions=16", Change::Partitions(Absolute(16.0))),
             ("workers=4", Change::Machines(Absolute(4.0))),
             ("executor.cores=4", Change::ExecutorCores(Absolute(4.0))),
@@ -309,6 +314,8 @@ mod tests {
             ("cores=nan", "0.001"),
             ("cores=inf", "0.001"),
             ("disks=1.5", "whole number"),
+            ("memory=4", "no unit; a size is"),
+            ("memory=x0", "must be over 0"),
             ("disk.rate=200", "a size a second"),
             ("disk.rate=-5MB/s", "must be over 0"),
             ("disk.rate=x0", "must be over 0"),

@@ -18,6 +18,7 @@ pub(crate) enum Values {
     Number(fn(Amount) -> Change),
     Whole(fn(Amount) -> Change),
     Rate(fn(Amount) -> Change),
+    Size(fn(Amount) -> Change),
     /// A whole number of what the key names.
     WholeOf(fn(String, Amount) -> Change),
     /// A rate of what the key names.
@@ -68,7 +69,7 @@ pub(crate) enum Needs {
 }
 
 use On::{Monotasks, Pipelined, Sampled};
-use Values::{Factor, File, Names, Number, Part, Place, Rate, RateOf, Timeout, Whole, WholeOf};
+use Values::{Factor, File, Names, Number, Part, Place, Rate, RateOf, Size, Timeout, Whole, WholeOf};
 
 /// Every key. `workers` is another name of `machines`.
 pub const KEYS: &[Key] = &[
@@ -112,6 +113,12 @@ pub const KEYS: &[Key] = &[
         "concurrency.KIND",
         "concurrent monotasks on each resource of a kind, for example concurrency.disk=4",
         WholeOf(Change::Concurrency),
+        &[Monotasks(Needs::Anything)],
+    ),
+    key(
+        "memory",
+        "a memory budget, for example 4GiB or x2",
+        Size(Change::Memory),
         &[Monotasks(Needs::Anything)],
     ),
     key(

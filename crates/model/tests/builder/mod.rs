@@ -24,6 +24,8 @@ pub fn job_end(job: u32, ended: f64) -> JobEnd {
         error: None,
         rows: None,
         memory_high_water_bytes: None,
+        peak: None,
+        spill: None,
     }
 }
 

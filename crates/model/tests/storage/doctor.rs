@@ -188,6 +188,8 @@ fn trace(operations: Vec<StorageOperation>) -> Trace {
         error: None,
         rows: None,
         memory_high_water_bytes: None,
+        peak: None,
+        spill: None,
     };
     Trace {
         machines: vec![machine],

@@ -80,10 +80,20 @@ function facts(document, jobs) {
     ["from page cache", sizeText(sum("cached_bytes"))],
     ["written", sizeText(sum("written_bytes"))],
     ["peak memory", only ? sizeText(only.memory_high_water_bytes) : null],
+    ["held at once", only?.peak ? heldText(only.peak) : null],
+    ["spilled", only?.spill ? spillText(only.spill) : null],
     ["core time", only ? timeText(only.core.total_ms) : null],
   ];
   byId("facts").replaceChildren(...definitions(entries));
 }
+
+/** Returns what held a job's memory at its peak: its three largest parts. */
+const heldText = (peak) => `${sizeText(peak.bytes)} in stage ${peak.stage}: `
+  + peak.held_by.slice(0, 3).map((held) => `${held.what} of stage ${held.stage} ${sizeText(held.bytes)}`).join(", ");
+
+/** Returns what did not fit into a job's memory. */
+const spillText = (spill) => `${sizeText(spill.write_bytes)}, read back ${sizeText(spill.read_bytes)}; `
+  + `would fit into ${sizeText(spill.sufficient_memory_bytes)}`;
 
 /** Creates the items of a list of facts; those without a text are omitted. */
 const definitions = (entries) => entries.filter(([, text]) => text !== null).map(([name, text]) =>

@@ -19,6 +19,9 @@ pub const ENGINES: [&str; 1] = ["Spark"];
 /// Sources of capacities.
 pub const CAPACITY_SOURCES: [&str; 5] = ["set", "probed", "counted", "quota", "observed"];
 
+/// Kinds of memory.
+pub const MEMORY: [&str; 7] = ["build side", "groups", "sort", "window", "exchange", "buffers", "other"];
+
 /// Names of resources other than devices. Executors that run in the driver's process keep their name, which
 /// tells analyses that the application is local.
 pub const RESOURCES: [&str; 5] = ["cores", "link", "network", "executor driver", "executor <driver>"];

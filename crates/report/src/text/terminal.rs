@@ -8,7 +8,7 @@ use pellucid_model::units::{self, count, grouped, percent, size, time};
 use pellucid_model::{
     Analysis, BlockedTime, BlockedTimes, ColumnTime, ExpressionTime, JobAnalysis, OperatorTime, StageAnalysis,
 };
-use pellucid_trace::Trace;
+use pellucid_trace::{HeldMemory, Peak, Trace};
 
 use super::page::{Page, Style, bar, cell, clean, right};
 use super::pipelined;
@@ -143,7 +143,38 @@ fn core_time(page: &mut Page, job: &JobAnalysis) {
     }
     page.gap();
     page.wrapped(Style::Plain, &text, 0, 2);
+    if let Some(peak) = &job.peak {
+        page.wrapped(Style::Plain, &held(peak), 0, 2);
+    }
+    if let Some(spill) = &job.spill {
+        let bytes = |bytes: u64| size(bytes as f64);
+        let text = format!(
+            "Spilled {} to disk and read {} back, in {} of the disks' time; --memory {} would have sufficed",
+            bytes(spill.write_bytes),
+            bytes(spill.read_bytes),
+            time(spill.ms),
+            memory(spill.sufficient_memory_bytes)
+        );
+        page.wrapped(Style::Plain, &text, 0, 2);
+    }
     operators(page, job, total);
+}
+
+/// Returns a size for `--memory`, rounded up.
+fn memory(bytes: u64) -> String {
+    format!("{}MB", bytes.div_ceil(1_000_000))
+}
+
+/// Returns what held the job's memory at its peak.
+fn held(peak: &Peak) -> String {
+    const SHOWN: usize = 3;
+    let of = |held: &HeldMemory| format!("{} of stage {} {}", held.what, held.stage, size(held.bytes as f64));
+    let mut by: Vec<String> = peak.held_by.iter().take(SHOWN).map(of).collect();
+    let shown: u64 = peak.held_by.iter().take(SHOWN).map(|held| held.bytes).sum();
+    if peak.held_by.len() > SHOWN {
+        by.push(format!("other {}", size(peak.bytes.saturating_sub(shown) as f64)));
+    }
+    format!("At most {} held at once, in stage {}: {}", size(peak.bytes as f64), peak.stage, by.join(", "))
 }
 
 /// Lists the operators that took the most core time, with their rows and the time for each row of input.

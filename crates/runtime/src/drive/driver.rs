@@ -132,7 +132,7 @@ impl Shared {
         Arc::new(Shared {
             origin: Instant::now(),
             state: Mutex::new(state),
-            pool: Pool::new(),
+            pool: Pool::new(memory_bytes),
             sampler: Condvar::new(),
             stacks,
         })

@@ -9,15 +9,15 @@ use crate::state::JobInner;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Starts the sampler thread.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<()> {
+/// Starts the sampler thread, which calls a function after each sample while the process takes more than so many bytes.
+pub(crate) fn spawn(shared: &Arc<Shared>, pressure: Option<(u64, fn())>) -> std::io::Result<()> {
     let of = Arc::clone(shared);
-    let thread = std::thread::Builder::new().name("sampler".to_string()).spawn(move || run(&of))?;
+    let thread = std::thread::Builder::new().name("sampler".to_string()).spawn(move || run(&of, pressure))?;
     shared.lock().threads.push(thread);
     Ok(())
 }
 
-fn run(shared: &Shared) {
+fn run(shared: &Shared, pressure: Option<(u64, fn())>) {
     let mut state = shared.lock();
     loop {
         state = shared
@@ -31,6 +31,11 @@ fn run(shared: &Shared) {
         let resources: Vec<_> = state.lanes.iter().map(|l| l.resource.clone()).collect();
         drop(state);
         let now = Counters::read(&resources);
+        if let Some((bytes, call)) = pressure
+            && now.memory_bytes > Some(bytes)
+        {
+            call();
+        }
         for job in &jobs {
             job.sampling.sample(job, &now, &resources);
         }

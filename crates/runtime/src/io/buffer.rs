@@ -37,8 +37,10 @@ pub(crate) struct Buffer {
 }
 
 impl Pool {
-    pub(crate) fn new() -> Arc<Pool> {
-        Pool::bounded(IDLE_MAX_BYTES)
+    /// Creates a pool that may keep a small part of a memory budget.
+    pub(crate) fn new(memory_bytes: Option<u64>) -> Arc<Pool> {
+        let share = memory_bytes.map_or(IDLE_MAX_BYTES as u64, |bytes| bytes / 32);
+        Pool::bounded(IDLE_MAX_BYTES.min(usize::try_from(share).unwrap_or(IDLE_MAX_BYTES)))
     }
 
     fn bounded(idle_max_bytes: usize) -> Arc<Pool> {

@@ -7,3 +7,4 @@ pub(crate) mod output;
 pub(crate) mod pacer;
 pub(crate) mod ranges;
 pub(crate) mod residency;
+pub(crate) mod scratch;

@@ -24,7 +24,7 @@ pub(crate) use linux::*;
 pub(crate) use other::*;
 pub(crate) use pages::Pages;
 pub use posix::thread_cpu_ns;
-pub(crate) use posix::{machine_name, page_bytes, process_cpu_ns};
+pub(crate) use posix::{machine_memory_bytes, machine_name, page_bytes, process_cpu_ns};
 
 /// The physical device of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -46,6 +46,13 @@ pub(crate) fn page_bytes() -> u64 {
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(512)
 }
 
+/// Returns the memory of this machine.
+pub(crate) fn machine_memory_bytes() -> Option<u64> {
+    // SAFETY: passes no pointers.
+    let pages = u64::try_from(unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) }).ok()?;
+    pages.checked_mul(page_bytes())
+}
+
 /// Returns the number of pages of `range` that are in memory, by `mincore` on a mapping of it.
 ///
 /// Returns `None` for a file of another user: the kernel reports all its pages as resident unless the caller

@@ -231,6 +231,8 @@ fn add_jobs(trace: &mut Trace, log: &mut Log, clock: &Clock, queries: &HashMap<u
                 error: end.error.filter(|_| end.failed),
                 rows: None,
                 memory_high_water_bytes: None,
+                peak: None,
+                spill: None,
             });
         }
     }

@@ -437,6 +437,49 @@ pub struct JobEnd {
     /// Peak memory of the process during the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_high_water_bytes: Option<u64>,
+    /// The most memory that the job itself accounted for at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Peak>,
+    /// Data beyond the memory budget, which went to disk; `None` if all did fit, or there was no budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spill: Option<Spill>,
+}
+
+/// The most memory that a job held at once, by what held it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peak {
+    /// Bytes.
+    pub bytes: u64,
+    /// The stage whose work made it this much.
+    pub stage: StageIx,
+    /// Its parts, largest first; those of less than a hundredth of it may be left out.
+    pub held_by: Vec<HeldMemory>,
+}
+
+/// Data of a job that went to disk because it did not fit into the memory budget.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spill {
+    /// Bytes written, by monotasks of phase `spill`.
+    pub write_bytes: u64,
+    /// Bytes read back, by monotasks of phase `read`.
+    pub read_bytes: u64,
+    /// Service time of these monotasks.
+    pub service_ns: u64,
+    /// Core time that encoding and decoding took, within compute monotasks.
+    pub core_ns: u64,
+    /// Budget with which nothing would have been written.
+    pub sufficient_memory_bytes: u64,
+}
+
+/// Memory of one kind in one stage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldMemory {
+    /// The stage that filled it.
+    pub stage: StageIx,
+    /// `build side`, `groups`, `sort`, `window`, `exchange`, `buffers` or `other`.
+    pub what: String,
+    /// Bytes.
+    pub bytes: u64,
 }
 
 /// The last line of a complete trace.

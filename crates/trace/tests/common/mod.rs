@@ -130,6 +130,18 @@ pub fn job(seed: u64, stages: u32, multitasks: u32) -> Vec<Record> {
         error: None,
         rows: Some(4),
         memory_high_water_bytes: Some(random.between(1 << 28, 1 << 30)),
+        peak: Some(Peak {
+            bytes: 3000,
+            stage: 0,
+            held_by: vec![HeldMemory { stage: 0, what: "exchange".into(), bytes: 2000 }],
+        }),
+        spill: Some(Spill {
+            write_bytes: 900,
+            read_bytes: 800,
+            service_ns: 70,
+            core_ns: 60,
+            sufficient_memory_bytes: 5000,
+        }),
     }));
     records
 }
@@ -450,6 +462,8 @@ pub fn every_kind() -> Vec<Record> {
             error: Some("cancelled by the user".into()),
             rows: None,
             memory_high_water_bytes: None,
+            peak: None,
+            spill: None,
         }),
     ];
     records.splice(ends..ends, more);

@@ -1,18 +1,20 @@
 //! A hash join whose build side is divided by its keys, while its probe side streams.
 //!
 //! DataFusion's partitioned join reads both sides from an exchange. Here only the build side goes through one. Each of its
-//! partitions becomes a [`Table`] that all multitasks share, and a multitask looks up its rows of the probe side in the
-//! tables as it computes them. So the probe side is never whole in memory and needs no stage of its own, and cores still
-//! build tables in parallel.
+//! partitions becomes a [`Table`] in a multitask of its own. When all tables are there, other multitasks look up their rows
+//! of the probe side in them as they compute these. So the probe side is never whole in memory and needs no stage of its
+//! own, and cores still build tables in parallel.
 //!
 //! Rows of the build side that a join returns by whether they have a partner are a partition of their own, the last one. It
 //! runs after the others, whichever of them ends last, so that the answer does not depend on it.
+//!
+//! If the tables do not fit into memory together, the probe side has been divided as well ([`crate::plan::cut`]). Then each
+//! multitask builds the table of its own partition only.
 
 mod table;
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
 use datafusion::arrow::compute::{BatchCoalescer, filter_record_batch, interleave, not, take};
@@ -20,7 +22,9 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatchOptions;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DataFusionError, JoinSide, JoinType, NullEquality, Result};
+use datafusion::common::{
+    DataFusionError, JoinSide, JoinType, NullEquality, Result, internal_datafusion_err,
+};
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
@@ -28,12 +32,12 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use futures::future::OptionFuture;
-use futures::{StreamExt, TryStreamExt};
-use tokio::sync::OnceCell;
+use futures::{Stream, StreamExt, TryStreamExt};
 
 use crate::execute::exchange::{BATCH_ROWS, coalescer};
 use crate::plan::cut::Node;
@@ -61,24 +65,22 @@ struct Shared {
     columns: Vec<ColumnIndex>,
     /// Maximum number of rows of each multitask.
     fetch: Option<usize>,
-    tables: Vec<SharedTable>,
+    /// By partition of the build side.
+    tables: Vec<OnceLock<Arc<Table>>>,
+    /// True if the probe side is divided like the build side.
+    paired: bool,
     metrics: ExecutionPlanMetricsSet,
     table_bytes: Gauge,
 }
 
-/// A table that the first multitask builds that comes to it.
-#[derive(Default)]
-struct SharedTable {
-    begun: AtomicBool,
-    built: OnceCell<Result<Arc<Table>, Arc<DataFusionError>>>,
-}
-
 impl DividedJoinExec {
-    /// Creates the join from one whose build side has been divided by the keys of that side, in their order.
-    pub(crate) fn new(join: &HashJoinExec) -> Self {
+    /// Creates the join from one whose build side has been divided by the keys of that side, in their order, and whose
+    /// probe side has been as well if it is `paired`.
+    pub(crate) fn new(join: &HashJoinExec, paired: bool) -> Self {
         let (build, probe) = (join.left(), join.right());
         let of_probe = probe.output_partitioning().partition_count();
-        let multitasks = of_probe + usize::from(emits_build_side(*join.join_type()));
+        let has_last = emits_build_side(*join.join_type()) && !paired;
+        let multitasks = of_probe + usize::from(has_last);
         let (_, columns) = build_join_schema(&build.schema(), &probe.schema(), join.join_type());
         let columns = match &join.projection {
             Some(projection) => projection.iter().map(|&column| columns[column].clone()).collect(),
@@ -105,16 +107,37 @@ impl DividedJoinExec {
             schema: join.schema(),
             columns,
             fetch: join.fetch(),
-            tables: (0..partitions).map(|_| SharedTable::default()).collect(),
+            tables: (0..partitions).map(|_| OnceLock::new()).collect(),
+            paired,
             metrics,
             table_bytes,
         };
         Self { shared: Arc::new(shared), probe: Arc::clone(probe), properties: Arc::new(properties) }
     }
 
+    /// Returns the build side.
+    pub(crate) fn build(&self) -> &Node {
+        &self.shared.build
+    }
+
+    /// Returns true if the probe side is divided like the build side, so that no tables are built in advance.
+    pub(crate) fn is_paired(&self) -> bool {
+        self.shared.paired
+    }
+
+    /// Returns a node whose partitions build one table each and have no rows. They must all end before the join is executed.
+    pub(crate) fn builds(&self) -> Result<Node> {
+        let building = |partition| Arc::new(Building { shared: Arc::clone(&self.shared), partition }) as _;
+        let partitions = (0..self.shared.tables.len()).map(building).collect();
+        let builds =
+            StreamingTableExec::try_new(Arc::clone(&self.shared.schema), partitions, None, [], false, None)?;
+        Ok(Arc::new(builds))
+    }
+
     /// Returns the partition that returns rows of the build side, if there is one. It may run only after all others.
     pub(crate) fn last(&self) -> Option<usize> {
-        emits_build_side(self.shared.join_type).then(|| self.probe.output_partitioning().partition_count())
+        let has_last = emits_build_side(self.shared.join_type) && !self.shared.paired;
+        has_last.then(|| self.probe.output_partitioning().partition_count())
     }
 }
 
@@ -156,19 +179,33 @@ impl ExecutionPlan for DividedJoinExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let shared = Arc::clone(&self.shared);
+        if shared.paired {
+            let probe = Arc::clone(&self.probe);
+            let joined = futures::stream::once(async move {
+                let tables = vec![Arc::new(Building::table(&shared, partition, Arc::clone(&context)).await?)];
+                let empty = tables[0].rows.num_rows() == 0;
+                let (probe, step) = match empty && shared.join_type.empty_build_side_produces_empty_result() {
+                    true => (None, Step::End),
+                    false => (Some(probe.execute(partition, context)?), Step::Ask),
+                };
+                let joining = Joining { probe, tables, step, output: Output::new(&shared), shared };
+                Ok::<_, DataFusionError>(joining.batches())
+            });
+            let batches = joined.try_flatten();
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.shared.schema), batches)));
+        }
+        let tables = shared.tables()?;
         let is_last = self.last() == Some(partition);
-        let joining = Joining {
-            probe: if is_last { None } else { Some(self.probe.execute(partition, Arc::clone(&context))?) },
-            context,
-            tables: Vec::new(),
-            step: Step::Build,
-            output: Output::new(&self.shared),
-            shared: Arc::clone(&self.shared),
+        let empty = tables.iter().all(|table| table.rows.num_rows() == 0);
+        let step = match is_last {
+            _ if empty && shared.join_type.empty_build_side_produces_empty_result() => Step::End,
+            true => Step::Rest(0, 0),
+            false => Step::Ask,
         };
-        let batches = futures::stream::try_unfold(joining, |mut joining| async move {
-            Ok(joining.next().await?.map(|batch| (batch, joining)))
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.shared.schema), batches)))
+        let probe = if is_last { None } else { Some(self.probe.execute(partition, context)?) };
+        let joining = Joining { probe, tables, step, output: Output::new(&shared), shared };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.shared.schema), joining.batches())))
     }
 
     /// Returns the memory of all tables, which live as long as the stage.
@@ -178,35 +215,55 @@ impl ExecutionPlan for DividedJoinExec {
 }
 
 impl Shared {
-    /// Returns all tables, after it has built those that no other multitask has begun.
-    async fn tables(&self, context: &Arc<TaskContext>) -> Result<Vec<Arc<Table>>> {
-        for (partition, table) in self.tables.iter().enumerate() {
-            if !table.begun.swap(true, Ordering::Relaxed) {
-                table.built.get_or_init(|| self.build(partition, context)).await;
-            }
+    /// Returns all tables.
+    fn tables(&self) -> Result<Vec<Arc<Table>>> {
+        let tables = self.tables.iter().map(|table| table.get().cloned()).collect::<Option<_>>();
+        tables.ok_or_else(|| internal_datafusion_err!("a join started before its tables were built"))
+    }
+}
+
+/// Builds the table of one partition.
+struct Building {
+    shared: Arc<Shared>,
+    partition: usize,
+}
+
+impl Building {
+    async fn table(shared: &Shared, partition: usize, context: Arc<TaskContext>) -> Result<Table> {
+        let batches = shared.build.execute(partition, Arc::clone(&context))?.try_collect().await?;
+        let reservation = MemoryConsumer::new("HashJoinInput").register(context.memory_pool());
+        let (schema, visited) = (shared.build.schema(), emits_build_side(shared.join_type));
+        let table = Table::build(batches, &schema, &shared.build_keys, shared.nulls, visited, reservation)?;
+        if shared.paired {
+            shared.table_bytes.set_max(table.bytes());
+        } else {
+            shared.table_bytes.add(table.bytes());
         }
-        let mut tables = Vec::with_capacity(self.tables.len());
-        for (partition, table) in self.tables.iter().enumerate() {
-            let built = table.built.get_or_init(|| self.build(partition, context)).await;
-            tables.push(built.clone().map_err(DataFusionError::Shared)?);
-        }
-        Ok(tables)
+        Ok(table)
     }
 
-    async fn build(
-        &self,
-        partition: usize,
-        context: &Arc<TaskContext>,
-    ) -> Result<Arc<Table>, Arc<DataFusionError>> {
-        let build = async {
-            let batches = self.build.execute(partition, Arc::clone(context))?.try_collect().await?;
-            let reservation = MemoryConsumer::new("HashJoinInput").register(context.memory_pool());
-            let (schema, visited) = (self.build.schema(), emits_build_side(self.join_type));
-            Table::build(batches, &schema, &self.build_keys, self.nulls, visited, reservation)
-        };
-        let table = build.await.map_err(Arc::new)?;
-        self.table_bytes.add(table.bytes());
-        Ok(Arc::new(table))
+    async fn run(shared: Arc<Shared>, partition: usize, context: Arc<TaskContext>) -> Result<RecordBatch> {
+        let table = Self::table(&shared, partition, context).await?;
+        // A partition is built once.
+        let _ = shared.tables[partition].set(Arc::new(table));
+        Ok(RecordBatch::new_empty(Arc::clone(&shared.schema)))
+    }
+}
+
+impl fmt::Debug for Building {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table {}", self.partition)
+    }
+}
+
+impl PartitionStream for Building {
+    fn schema(&self) -> &SchemaRef {
+        &self.shared.schema
+    }
+
+    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let built = futures::stream::once(Self::run(Arc::clone(&self.shared), self.partition, context));
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.shared.schema), built))
     }
 }
 
@@ -302,7 +359,6 @@ impl Output {
 /// The join of a multitask.
 struct Joining {
     shared: Arc<Shared>,
-    context: Arc<TaskContext>,
     /// `None` for the last partition.
     probe: Option<SendableRecordBatchStream>,
     tables: Vec<Arc<Table>>,
@@ -312,7 +368,6 @@ struct Joining {
 
 /// The next step of a multitask.
 enum Step {
-    Build,
     /// Ask for rows of the probe side.
     Ask,
     Probe(Box<Probed>),
@@ -322,6 +377,12 @@ enum Step {
 }
 
 impl Joining {
+    fn batches(self) -> impl Stream<Item = Result<RecordBatch>> {
+        futures::stream::try_unfold(self, |mut joining| async move {
+            Ok(joining.next().await?.map(|batch| (batch, joining)))
+        })
+    }
+
     /// Returns the next batch; `None` at the end.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
@@ -333,20 +394,13 @@ impl Joining {
                 return Ok(None);
             }
             self.step = match std::mem::replace(&mut self.step, Step::End) {
-                Step::Build => {
-                    self.tables = self.shared.tables(&self.context).await?;
-                    let empty = self.tables.iter().all(|table| table.rows.num_rows() == 0);
-                    let no_rows = empty && self.shared.join_type.empty_build_side_produces_empty_result();
-                    match &self.probe {
-                        _ if no_rows => Step::End,
-                        Some(_) => Step::Ask,
-                        None => Step::Rest(0, 0),
-                    }
-                }
                 Step::Ask => {
                     let next = OptionFuture::from(self.probe.as_mut().map(StreamExt::next)).await.flatten();
                     match next.transpose()? {
                         Some(batch) => Step::Probe(Box::new(Probed::new(&self.shared, &self.tables, batch)?)),
+                        None if self.shared.paired && emits_build_side(self.shared.join_type) => {
+                            Step::Rest(0, 0)
+                        }
                         None => Step::End,
                     }
                 }
@@ -573,6 +627,7 @@ mod tests {
     use datafusion::physical_expr::PhysicalExprRef;
     use datafusion::physical_expr::expressions::{binary, col};
     use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+    use datafusion::physical_plan::collect;
     use datafusion::physical_plan::joins::{HashJoinExecBuilder, PartitionMode};
     use datafusion::physical_plan::metrics::Time;
     use datafusion::physical_plan::repartition::BatchPartitioner;
@@ -633,6 +688,10 @@ mod tests {
 
     /// Returns the sorted lines of all partitions, which run at the same time except for the last one of a divided join.
     async fn lines(node: Node) -> Vec<String> {
+        if let Some(join) = node.downcast_ref::<DividedJoinExec>().filter(|join| !join.is_paired()) {
+            let built = collect(join.builds().unwrap(), Arc::default()).await.unwrap();
+            assert!(built.iter().all(|batch| batch.num_rows() == 0));
+        }
         let partitions = node.output_partitioning().partition_count();
         let last = node.downcast_ref::<DividedJoinExec>().and_then(DividedJoinExec::last);
         let run = |partition| {
@@ -653,17 +712,21 @@ mod tests {
     /// Compares all kinds of joins on `keys` of the columns with those of one table.
     async fn compare(build: &Side, probe: &Side, keys: usize, tables: usize) {
         let on: Vec<_> = (0..keys).map(|key| (build.column(key), probe.column(key))).collect();
-        let by_keys = Partitioning::Hash(on.iter().map(|(key, _)| Arc::clone(key)).collect(), tables);
-        let mut partitioner = BatchPartitioner::try_new(by_keys, Time::new(), 0, 1).unwrap();
-        let mut parts = vec![Vec::new(); tables];
-        for batch in &build.batches {
-            let mut put = |to: usize, part| {
-                parts[to].push(part);
-                Ok(())
-            };
-            partitioner.partition(batch.clone(), &mut put).unwrap();
-        }
-        let parts = build.node(&parts);
+        let divided = |side: &Side, keys| {
+            let by_keys = Partitioning::Hash(keys, tables);
+            let mut partitioner = BatchPartitioner::try_new(by_keys, Time::new(), 0, 1).unwrap();
+            let mut parts = vec![Vec::new(); tables];
+            for batch in &side.batches {
+                let mut put = |to: usize, part| {
+                    parts[to].push(part);
+                    Ok(())
+                };
+                partitioner.partition(batch.clone(), &mut put).unwrap();
+            }
+            side.node(&parts)
+        };
+        let (build_keys, probe_keys) = on.iter().cloned().unzip();
+        let (parts, probe_parts) = (divided(build, build_keys), divided(probe, probe_keys));
         let of_multitask = |at| probe.batches.iter().skip(at).step_by(3).cloned().collect();
         let probe_side = probe.node(&[of_multitask(0), of_multitask(1), of_multitask(2)]);
         let side = |side| ColumnIndex { side, index: 1 };
@@ -673,24 +736,27 @@ mod tests {
         for kind in TYPES {
             for filter in [None, Some(&less)] {
                 for nulls in [NullEquality::NullEqualsNothing, NullEquality::NullEqualsNull] {
-                    let join = |left: Node, mode| {
-                        HashJoinExecBuilder::new(left, Arc::clone(&probe_side), on.clone(), kind)
+                    let join = |left: &Node, right: &Node, mode| {
+                        HashJoinExecBuilder::new(Arc::clone(left), Arc::clone(right), on.clone(), kind)
                             .with_partition_mode(mode)
                             .with_filter(filter.cloned())
                             .with_null_equality(nulls)
                             .build()
                             .unwrap()
                     };
-                    let one = Arc::new(CoalescePartitionsExec::new(Arc::clone(&parts)));
-                    let one = join(one, PartitionMode::CollectLeft);
-                    let divided = DividedJoinExec::new(&join(Arc::clone(&parts), PartitionMode::Partitioned));
-                    let conditions = filter.is_some();
-                    assert_eq!(
-                        lines(Arc::new(divided)).await,
-                        lines(Arc::new(one)).await,
-                        "{kind} {nulls:?} {conditions} {keys} {tables} {:?}",
-                        build.schema.field(0).data_type()
-                    );
+                    let one: Node = Arc::new(CoalescePartitionsExec::new(Arc::clone(&parts)));
+                    let one = join(&one, &probe_side, PartitionMode::CollectLeft);
+                    let one = lines(Arc::new(one)).await;
+                    for (right, paired) in [(&probe_side, false), (&probe_parts, true)] {
+                        let join = join(&parts, right, PartitionMode::Partitioned);
+                        let conditions = filter.is_some();
+                        assert_eq!(
+                            lines(Arc::new(DividedJoinExec::new(&join, paired))).await,
+                            one,
+                            "{kind} {nulls:?} {conditions} {keys} {tables} {paired} {:?}",
+                            build.schema.field(0).data_type()
+                        );
+                    }
                 }
             }
         }

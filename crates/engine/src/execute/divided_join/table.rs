@@ -6,20 +6,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
+use datafusion::arrow::array::{Array, ArrayRef, new_empty_array};
 use datafusion::arrow::buffer::{NullBuffer, ScalarBuffer};
 use datafusion::arrow::compute::{SortOptions, concat};
-use datafusion::arrow::datatypes::{ArrowNativeType, DataType, FieldRef, SchemaRef};
+use datafusion::arrow::datatypes::{ArrowNativeType, FieldRef, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::hash_utils::create_hashes;
-use datafusion::common::{DataFusionError, NullEquality, Result};
+use datafusion::common::{DataFusionError, NullEquality, Result, internal_datafusion_err};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::joins::utils::JoinKeyComparator;
 use datafusion::physical_plan::repartition::REPARTITION_RANDOM_STATE;
 
-use crate::execute::exchange::batch_bytes;
+use crate::execute::compact::{batch_bytes, with_own_values};
 
 /// The end of a chain.
 pub(super) const END: u32 = u32::MAX;
@@ -116,7 +116,9 @@ impl Table {
     ) -> Result<Self> {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let slots = rows.next_power_of_two().max(2);
-        let table_bytes = (slots + rows) * size_of::<u32>();
+        let hash_bytes = rows * size_of::<u64>();
+        let table_bytes =
+            (slots + rows) * size_of::<u32>() + hash_bytes + if visited { rows.div_ceil(8) } else { 0 };
         let row_bytes = batches.iter().map(batch_bytes).sum::<u64>() as usize;
         reservation.try_grow(row_bytes + table_bytes)?;
         if rows >= END as usize {
@@ -137,6 +139,7 @@ impl Table {
         }
         if !matches!(keys.bits, Bits::None) {
             keys.hashes = Vec::new();
+            reservation.shrink(hash_bytes);
         }
         let words = if visited { rows.num_rows().div_ceil(64) } else { 0 };
         let visited = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -186,33 +189,31 @@ impl<'a> Equality<'a> {
     /// Returns an error if keys of their type cannot be compared.
     pub(super) fn new(tables: &'a [Arc<Table>], keys: &'a Keys, nulls: NullEquality) -> Result<Self> {
         let all = tables.iter().map(|table| &table.keys);
-        match &keys.bits {
+        let differ = || internal_datafusion_err!("keys of a join have different types");
+        Ok(match &keys.bits {
             Bits::Narrow(values) => {
                 let narrow = |keys: &'a Keys| match &keys.bits {
-                    Bits::Narrow(values) => Some(values.as_ref()),
-                    _ => None,
+                    Bits::Narrow(values) => Ok(values.as_ref()),
+                    _ => Err(differ()),
                 };
-                if let Some(of_tables) = all.clone().map(narrow).collect() {
-                    return Ok(Self::Narrow(of_tables, values));
-                }
+                Self::Narrow(all.map(narrow).collect::<Result<_>>()?, values)
             }
             Bits::Wide(values) => {
                 let wide = |keys: &'a Keys| match &keys.bits {
-                    Bits::Wide(values) => Some(values.as_ref()),
-                    _ => None,
+                    Bits::Wide(values) => Ok(values.as_ref()),
+                    _ => Err(differ()),
                 };
-                if let Some(of_tables) = all.clone().map(wide).collect() {
-                    return Ok(Self::Wide(of_tables, values));
-                }
+                Self::Wide(all.map(wide).collect::<Result<_>>()?, values)
             }
-            Bits::None => {}
-        }
-        let options = vec![SortOptions::default(); keys.arrays.len()];
-        let compared = |of_table: &'a Keys| {
-            let comparator = JoinKeyComparator::new(&of_table.arrays, &keys.arrays, &options, nulls)?;
-            Ok((of_table.hashes.as_slice(), comparator))
-        };
-        Ok(Self::Any(all.map(compared).collect::<Result<_>>()?, &keys.hashes))
+            Bits::None => {
+                let options = vec![SortOptions::default(); keys.arrays.len()];
+                let compared = |of_table: &'a Keys| {
+                    let comparator = JoinKeyComparator::new(&of_table.arrays, &keys.arrays, &options, nulls)?;
+                    Ok((of_table.hashes.as_slice(), comparator))
+                };
+                Self::Any(all.map(compared).collect::<Result<_>>()?, &keys.hashes)
+            }
+        })
     }
 }
 
@@ -229,19 +230,11 @@ fn merged(batches: Vec<RecordBatch>, schema: &SchemaRef) -> Result<RecordBatch> 
         [one] => Ok(Arc::clone(one)),
         parts => {
             let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
-            concat(&parts).map(compact)
+            // Whoever takes rows of views copies the list of their buffers.
+            concat(&parts).map(with_own_values)
         }
     };
     let columns = columns.into_iter().zip(schema.fields()).map(one).collect::<Result<_, _>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
-}
-
-/// Returns an array of views with buffers of its own, instead of those of every batch: whoever takes rows copies their list.
-fn compact(array: ArrayRef) -> ArrayRef {
-    match array.data_type() {
-        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
-        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
-        _ => array,
-    }
 }

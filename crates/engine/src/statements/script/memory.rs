@@ -1,10 +1,14 @@
 //! A memory pool whose limit `SET memory_limit` changes.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use datafusion::common::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+
+use crate::execute::usage::{EXCHANGE, Holder};
 
 /// Memory of operators and exchanges.
 #[derive(Debug)]
@@ -12,17 +16,27 @@ pub(crate) struct Pool {
     /// `usize::MAX` if unlimited.
     limit: AtomicUsize,
     used: AtomicUsize,
+    /// Holders of reservations, by the number of their consumer.
+    holders: Mutex<HashMap<usize, Holder>>,
 }
 
 impl Pool {
     pub(crate) fn new(limit: Option<u64>) -> Self {
         let limit = limit.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        Self { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0) }
+        Self { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0), holders: Mutex::default() }
     }
 
     /// Changes the limit for later reservations.
     pub(crate) fn set_limit(&self, bytes: usize) {
         self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Tells the holder of a reservation of its change.
+    fn tell(&self, reservation: &MemoryReservation, change: impl FnOnce(&Holder)) {
+        let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(holder) = holders.get(&reservation.consumer().id()) {
+            change(holder);
+        }
     }
 
     pub(crate) fn limit(&self) -> Option<usize> {
@@ -35,24 +49,47 @@ impl MemoryPool for Pool {
         "limited"
     }
 
-    fn grow(&self, _: &MemoryReservation, additional: usize) {
-        self.used.fetch_add(additional, Ordering::Relaxed);
+    fn register(&self, consumer: &MemoryConsumer) {
+        if let Some(holder) = Holder::current(consumer.name()) {
+            self.holders.lock().unwrap_or_else(PoisonError::into_inner).insert(consumer.id(), holder);
+        }
     }
 
-    fn shrink(&self, _: &MemoryReservation, shrink: usize) {
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner).remove(&consumer.id());
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.used.fetch_add(additional, Ordering::Relaxed);
+        self.tell(reservation, |holder| holder.grow(additional));
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.used.fetch_sub(shrink, Ordering::Relaxed);
+        self.tell(reservation, |holder| holder.shrink(shrink));
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let limit = self.limit.load(Ordering::Relaxed);
         let grown = |used: usize| used.checked_add(additional).filter(|used| *used <= limit);
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
-            Ok(_) => Ok(()),
-            Err(used) => Err(DataFusionError::ResourcesExhausted(format!(
-                "an operator needs {additional} bytes more than its {}, and {} of {limit} are left",
-                reservation.size(),
-                limit.saturating_sub(used)
-            ))),
+            Ok(_) => {
+                self.tell(reservation, |holder| holder.grow(additional));
+                Ok(())
+            }
+            Err(used) => {
+                let mb = |bytes: usize| format!("{:.1} MB", bytes as f64 / 1e6);
+                let mut purpose = EXCHANGE.to_string();
+                self.tell(reservation, |holder| purpose = holder.to_string());
+                Err(DataFusionError::ResourcesExhausted(format!(
+                    "the query needs {} more for {purpose}, beside {}, and {} of {} are left; it takes at least {}",
+                    mb(additional),
+                    mb(reservation.size()),
+                    mb(limit.saturating_sub(used)),
+                    mb(limit),
+                    mb(used.saturating_add(additional))
+                )))
+            }
         }
     }
 
@@ -106,12 +143,16 @@ mod tests {
 
     #[test]
     fn limit_can_change() {
-        use datafusion::execution::memory_pool::MemoryConsumer;
         let pool = std::sync::Arc::new(Pool::new(None));
         let of_pool: std::sync::Arc<dyn MemoryPool> = pool.clone();
         let reservation = MemoryConsumer::new("test").register(&of_pool);
         assert!(reservation.try_grow(1000).is_ok());
         pool.set_limit(1500);
-        assert!(reservation.try_grow(1000).is_err() && reservation.try_grow(500).is_ok());
+        let error = reservation.try_grow(1_000_000).unwrap_err().to_string();
+        assert!(
+            error.contains("needs 1.0 MB more for exchange, beside 0.0 MB, and 0.0 MB of 0.0 MB are left; it takes at least 1.0 MB"),
+            "{error}"
+        );
+        assert!(reservation.try_grow(500).is_ok());
     }
 }

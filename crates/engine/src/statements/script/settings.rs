@@ -82,7 +82,7 @@ pub(crate) fn set(session: &Session, statement: &Statement, set: &Set) -> Result
             }
             None => refuse("it must be a size, such as '1GB' or '512MiB'"),
         },
-        "temp_directory" => refuse("queries do not spill to disk; remove the statement"),
+        "temp_directory" => refuse("name folders with --spill-dir instead"),
         "schema" | "search_path" => {
             use_schema(session, statement, variable.span(), &text).map(|()| Effect::Done)
         }

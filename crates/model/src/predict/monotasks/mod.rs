@@ -3,6 +3,7 @@
 mod analytic;
 mod columns;
 mod curve;
+mod memory;
 mod operators;
 mod query;
 mod recorded;

@@ -123,6 +123,37 @@ pub(crate) struct ReadColumn {
     pub bytes: f64,
 }
 
+/// Exchanges spill beyond this share of the budget.
+const EXCHANGES: f64 = 0.4;
+
+/// The memory of a recorded job.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Memory {
+    /// A budget with which it spills nothing; `None` if the trace does not say.
+    pub sufficient: Option<f64>,
+    /// Core time of encoding and decoding what it spilled; `None` if it spilled nothing.
+    pub core_ns: Option<f64>,
+}
+
+impl Memory {
+    /// Returns the memory of each job of a trace.
+    fn of_jobs(trace: &Trace) -> Table<JobIx, Memory> {
+        let mut all = Table::filled(trace.jobs.len(), Memory::default());
+        for end in &trace.job_ends {
+            let Some(memory) = all.get_mut(JobIx(end.job)) else { continue };
+            // An exchange that was full at the peak would have fit into its share.
+            let held = end.peak.as_ref().map(|peak| {
+                let exchanges = peak.held_by.iter().filter(|held| held.what == "exchange");
+                (peak.bytes as f64).max(exchanges.map(|held| held.bytes as f64).sum::<f64>() / EXCHANGES)
+            });
+            let spilled = end.spill.map(|spill| spill.sufficient_memory_bytes as f64);
+            *memory =
+                Memory { sufficient: spilled.or(held), core_ns: end.spill.map(|spill| spill.core_ns as f64) };
+        }
+        all
+    }
+}
+
 /// The recorded jobs to simulate.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded {
@@ -135,6 +166,7 @@ pub(crate) struct Recorded {
     pub services: Table<ResourceIx, Service>,
     pub machines: u32,
     pub memory_bytes: Table<MachineIx, Option<u64>>,
+    pub memory: Table<JobIx, Memory>,
 }
 
 impl Recorded {
@@ -158,6 +190,7 @@ impl Recorded {
             services,
             machines: trace.machines.len().max(1) as u32,
             memory_bytes: trace.machines.iter().map(|m| m.memory_bytes).collect(),
+            memory: Memory::of_jobs(trace),
         };
         if recorded.memory_bytes.is_empty() {
             recorded.memory_bytes.push(None);

@@ -423,7 +423,7 @@ pub(crate) fn is_input(phase: Phase, kind: &str) -> bool {
 /// many, the difference in concurrency is not visible, and a million monotasks are simulated in a second.
 pub(crate) fn bundle(recorded: &mut Recorded) {
     let each = recorded.tasks.len().div_ceil(MAX_TASKS);
-    if each < 2 || recorded.memory_bytes.iter().any(Option::is_some) {
+    if each < 2 {
         return;
     }
     let mut by_stage: Table<StageIx, Vec<Task>> = recorded.stages.iter().map(|_| Vec::new()).collect();
@@ -462,6 +462,7 @@ fn alike(a: &Task, b: &Task) -> bool {
 
 fn add(bundle: &mut Task, task: &Task) {
     bundle.plan_ns += task.plan_ns;
+    bundle.memory_bytes = bundle.memory_bytes.max(task.memory_bytes);
     for (all, one) in bundle.monotasks.iter_mut().zip(&task.monotasks) {
         all.work += one.work;
         all.decode += one.decode;

@@ -116,6 +116,7 @@ impl Scenario {
             Change::NetworkRate(amount) => self.rate("network.rate", kind::NETWORK, None, *amount),
             Change::StoreRate(amount) => self.rate("store.rate", kind::STORE, None, *amount),
             Change::Concurrency(kind, amount) => self.concurrency(kind, *amount),
+            Change::Memory(amount) => self.memory(*amount),
             Change::Partitions(amount) => self.partitions(*amount),
             Change::Machines(amount) => self.machines(key, *amount),
             Change::Executors(_) | Change::ExecutorCores(_) | Change::IdleTimeout(_) => {

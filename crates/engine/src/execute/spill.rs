@@ -1,0 +1,331 @@
+//! Batches of exchanges that do not fit into memory, on disk.
+//!
+//! A block has batches of one partition in their [`Compact`] form: each is a stream of Arrow IPC, compressed with LZ4. What
+//! is needed to read a block, and its checksum, stays in memory. Blocks are in [`Scratch`] files, which end with their
+//! exchange, in the folder with the fewest bytes to write.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::buffer::Buffer;
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::arrow::ipc::reader::StreamDecoder;
+use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::{DataFusionError, Result};
+use lz4_flex::block::{compress_prepend_size, decompress_size_prepended};
+use pellucid_runtime::{Monotask, Phase, Runtime, Scratch};
+
+use crate::execute::clock::now_ns;
+use crate::execute::compact::{Compact, Number, batch_without_rest};
+use crate::execute::usage::{EXCHANGE_FIFTHS, Usage};
+
+/// Maximum bytes of a block's batches.
+const BLOCK_BYTES: u64 = 1 << 20;
+/// Maximum bytes that a multitask reads at once of a partition that it reads alone.
+const AHEAD_BYTES: u64 = 4 << 20;
+/// Output of a multitask that may grow before it is reserved.
+const STEP_BYTES: u64 = 32 << 20;
+
+/// The folders for spilled data.
+pub(crate) struct Folders(Vec<Folder>);
+
+struct Folder {
+    path: PathBuf,
+    /// Bytes that wait to be written, and all bytes so far.
+    queued_bytes: AtomicU64,
+    all_bytes: AtomicU64,
+}
+
+impl Folders {
+    pub(crate) fn new(paths: Vec<PathBuf>) -> Arc<Self> {
+        let folder = |path| Folder { path, queued_bytes: AtomicU64::new(0), all_bytes: AtomicU64::new(0) };
+        Arc::new(Self(paths.into_iter().map(folder).collect()))
+    }
+
+    /// Returns the folder with the fewest bytes to write.
+    fn next(&self) -> Option<usize> {
+        let load =
+            |of: &Folder| (of.queued_bytes.load(Ordering::Relaxed), of.all_bytes.load(Ordering::Relaxed));
+        (0..self.0.len()).min_by_key(|at| load(&self.0[*at]))
+    }
+}
+
+/// How a job shares its memory budget.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shares {
+    /// Maximum bytes of all exchanges.
+    pub exchanges: u64,
+    /// Maximum bytes of the build sides whose tables a stage keeps.
+    pub tables: u64,
+    /// Maximum bytes of an exchange's partition that a multitask works on.
+    pub partition: u64,
+    /// Output of a multitask that may grow before it is reserved.
+    pub step: u64,
+    /// Maximum bytes of a block's batches.
+    block: u64,
+}
+
+impl Shares {
+    /// Divides a budget: two fifths for exchanges, a fifth for tables, and a quarter for the multitasks that run at once,
+    /// whose operators need up to twice the memory of their input.
+    pub(crate) fn of(budget: Option<usize>, cores: u32) -> Self {
+        let Some(budget) = budget.map(|budget| budget as u64) else {
+            let (all, step) = (u64::MAX, STEP_BYTES);
+            return Self { exchanges: all, tables: all, partition: all, step, block: BLOCK_BYTES };
+        };
+        Self {
+            exchanges: budget / 5 * EXCHANGE_FIFTHS,
+            tables: budget / 5,
+            partition: budget / 8 / (u64::from(cores) + 1),
+            step: (budget / 64).min(STEP_BYTES),
+            block: (budget / 2048).clamp(64 << 10, BLOCK_BYTES),
+        }
+    }
+}
+
+/// A job's access to disks for its exchanges.
+pub(crate) struct Spill {
+    pub runtime: Runtime,
+    pub folders: Arc<Folders>,
+    pub shares: Shares,
+    pub usage: Arc<Usage>,
+}
+
+/// The files of one exchange, by folder.
+pub(crate) struct Files {
+    spill: Arc<Spill>,
+    files: Mutex<Vec<Option<Arc<Scratch>>>>,
+}
+
+/// Batches of one partition on disk.
+pub(crate) struct Block {
+    file: Arc<Scratch>,
+    offset: u64,
+    bytes: u64,
+    checksum: u32,
+    batches: Vec<Stored>,
+    /// Memory of the batches as they are taken, and as an exchange would hold them.
+    pub batch_bytes: u64,
+    held_bytes: u64,
+    usage: Arc<Usage>,
+}
+
+/// A batch of a block.
+struct Stored {
+    bytes: usize,
+    rows: usize,
+    /// The least value of each column that has differences.
+    least: Vec<Option<Number>>,
+}
+
+/// A block that is being read.
+pub(crate) struct Load {
+    block: Arc<Block>,
+    bytes: Mutex<Option<Bytes>>,
+}
+
+impl Spill {
+    pub(crate) fn files(self: &Arc<Self>) -> Files {
+        Files { spill: Arc::clone(self), files: Mutex::default() }
+    }
+}
+
+impl Files {
+    /// Returns new files of the same job.
+    pub(crate) fn again(&self) -> Self {
+        self.spill.files()
+    }
+
+    /// Encodes batches of partitions. Returns the blocks by partition, and the monotask that writes them.
+    ///
+    /// # Errors
+    /// Returns an error if no file can be created, or a batch cannot be encoded.
+    pub(crate) fn write(&self, parts: Vec<(usize, Vec<Compact>)>) -> Result<(Vec<(usize, Block)>, Monotask)> {
+        let (at, file) = self.file()?;
+        let start_ns = now_ns();
+        let max = self.spill.shares.block;
+        let (mut blocks, mut chunks) = (Vec::new(), Vec::new());
+        for (partition, batches) in parts {
+            let mut batches = batches.into_iter().flat_map(|batch| batch.split(max)).peekable();
+            while let Some(first) = batches.next() {
+                let mut of_block = vec![first];
+                let mut bytes = of_block[0].batch_bytes;
+                while let Some(batch) = batches.next_if(|next| bytes + next.batch_bytes <= max) {
+                    bytes += batch.batch_bytes;
+                    of_block.push(batch);
+                }
+                let (block, chunk) = self.block(&file, &of_block)?;
+                blocks.push((partition, block));
+                chunks.push(chunk);
+            }
+        }
+        let (mut offset, monotask) = file.write_monotask(chunks);
+        for (_, block) in &mut blocks {
+            block.offset = offset;
+            offset += block.bytes;
+        }
+        self.spill.usage.converted(now_ns() - start_ns);
+        Ok((blocks, self.timed(self.queued(at, monotask))))
+    }
+
+    /// Encodes the batches of a block.
+    fn block(&self, file: &Arc<Scratch>, batches: &[Compact]) -> Result<(Block, Bytes)> {
+        let mut bytes = Vec::new();
+        let stored = batches.iter().map(|batch| encode(batch, &mut bytes)).collect::<Result<_>>()?;
+        let usage = Arc::clone(&self.spill.usage);
+        let held_bytes = batches.iter().map(|batch| batch.bytes).sum();
+        usage.put_on_disk(held_bytes);
+        let block = Block {
+            file: Arc::clone(file),
+            offset: 0,
+            bytes: bytes.len() as u64,
+            checksum: crc32fast::hash(&bytes),
+            batches: stored,
+            batch_bytes: batches.iter().map(|batch| batch.batch_bytes).sum(),
+            held_bytes,
+            usage,
+        };
+        Ok((block, Bytes::from(bytes)))
+    }
+
+    /// Counts the bytes of a write monotask in the queue of its folder.
+    fn queued(&self, at: usize, monotask: Monotask) -> Monotask {
+        let (spill, bytes, run) = (Arc::clone(&self.spill), monotask.bytes, monotask.run);
+        let folder = &spill.folders.0[at];
+        folder.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        folder.all_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let run = move |context: &_| {
+            let done = run(context);
+            spill.folders.0[at].queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            done
+        };
+        Monotask { run: Box::new(run), ..monotask }
+    }
+
+    /// Counts the bytes and the time of a monotask.
+    fn timed(&self, monotask: Monotask) -> Monotask {
+        let (usage, bytes, phase) = (Arc::clone(&self.spill.usage), monotask.bytes, monotask.phase);
+        let inner = monotask.run;
+        let run = move |context: &_| {
+            let started = Instant::now();
+            let done = inner(context);
+            let (written, read) = if phase == Phase::Spill { (bytes, 0) } else { (0, bytes) };
+            usage.spilled(written, read, started.elapsed());
+            done
+        };
+        Monotask { run: Box::new(run), ..monotask }
+    }
+
+    /// Returns a file in the folder with the fewest bytes to write.
+    fn file(&self) -> Result<(usize, Arc<Scratch>)> {
+        let folders = &self.spill.folders;
+        let at =
+            folders.next().ok_or_else(|| DataFusionError::Execution("no folder to spill to".to_string()))?;
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.resize(folders.0.len(), None);
+        let file = match &files[at] {
+            Some(file) => Arc::clone(file),
+            None => {
+                let new = self.spill.runtime.scratch(&folders.0[at].path);
+                let new = new.map_err(DataFusionError::External)?;
+                files[at] = Some(Arc::clone(&new));
+                new
+            }
+        };
+        Ok((at, file))
+    }
+
+    /// Returns loads of `blocks`, and the monotasks that fill them.
+    pub(crate) fn read(&self, blocks: Vec<Arc<Block>>) -> (Vec<Arc<Load>>, Vec<Monotask>) {
+        let load = |block| Arc::new(Load { block, bytes: Mutex::default() });
+        let loads: Vec<Arc<Load>> = blocks.into_iter().map(load).collect();
+        let same_file = |a: &Arc<Load>, b: &Arc<Load>| Arc::ptr_eq(&a.block.file, &b.block.file);
+        let monotask = |of_file: &[Arc<Load>]| {
+            let ranges = of_file.iter().map(|load| load.block.offset..load.block.offset + load.block.bytes);
+            let loads = of_file.to_vec();
+            self.timed(of_file[0].block.file.read_monotask(ranges.collect(), move |read| {
+                for (load, bytes) in loads.iter().zip(read) {
+                    *load.bytes.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+                }
+            }))
+        };
+        let monotasks = loads.chunk_by(same_file).map(monotask).collect();
+        (loads, monotasks)
+    }
+
+    /// Returns true if a multitask that has `bytes` of blocks to read should read another one at once.
+    pub(crate) fn reads_more(&self, bytes: u64) -> bool {
+        bytes < AHEAD_BYTES
+    }
+}
+
+impl Block {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn damaged(&self, cause: impl std::fmt::Display) -> DataFusionError {
+        DataFusionError::Execution(format!(
+            "cannot read spilled data in {}: {cause}; check the disk, or name another folder with --spill-dir",
+            self.file.folder().display()
+        ))
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.usage.gone_from_disk(self.held_bytes);
+    }
+}
+
+impl Load {
+    /// Returns the batches once they are read; `None` before.
+    ///
+    /// # Errors
+    /// Returns an error if the bytes are not those that were written.
+    pub(crate) fn batches(&self, schema: &SchemaRef) -> Option<Result<Vec<RecordBatch>>> {
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        if crc32fast::hash(&bytes) != self.block.checksum {
+            return Some(Err(self.block.damaged("its checksum differs")));
+        }
+        let (mut at, start_ns) = (0, now_ns());
+        let batch = |stored: &Stored| {
+            let from = at;
+            at += stored.bytes;
+            decode(&bytes[from..at], stored, schema).map_err(|e| self.block.damaged(e))
+        };
+        let batches = self.block.batches.iter().map(batch).collect();
+        self.block.usage.converted(now_ns() - start_ns);
+        Some(batches)
+    }
+}
+
+/// Adds a batch to `bytes` as a compressed stream of Arrow IPC.
+fn encode(batch: &Compact, bytes: &mut Vec<u8>) -> Result<Stored> {
+    let (arrays, least): (Vec<ArrayRef>, Vec<_>) = batch.columns().into_iter().unzip();
+    let field = |(at, array): (usize, &ArrayRef)| Field::new(at.to_string(), array.data_type().clone(), true);
+    let schema = Arc::new(Schema::new(arrays.iter().enumerate().map(field).collect::<Vec<_>>()));
+    let rows = batch.rows();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let stored = RecordBatch::try_new_with_options(Arc::clone(&schema), arrays, &options)?;
+    // A part of a batch refers to the values of all of it.
+    let stored = batch_without_rest(stored)?;
+    let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
+    writer.write(&stored)?;
+    let stream = compress_prepend_size(&writer.into_inner()?);
+    bytes.extend_from_slice(&stream);
+    Ok(Stored { bytes: stream.len(), rows, least })
+}
+
+fn decode(bytes: &[u8], stored: &Stored, schema: &SchemaRef) -> Result<RecordBatch> {
+    let plain = decompress_size_prepended(bytes).map_err(|e| DataFusionError::Execution(e.to_string()))?;
+    let batch = StreamDecoder::new().decode(&mut Buffer::from_vec(plain))?;
+    let batch = batch.ok_or_else(|| DataFusionError::Execution("it has no batch".to_string()))?;
+    let columns = batch.columns().iter().cloned().zip(stored.least.iter().copied());
+    Ok(Compact::restore(schema, stored.rows, columns)?)
+}
