@@ -21,6 +21,7 @@ class Config:
     disks: int = 1
     link_mbit: int | None = None  # rate of the link to the S3 server with the input
     input: str = "storage"  # or memory, memory-decoded; cached: on a disk, but in the page cache
+    memory: str | None = None  # budget of a query that spills to the disks
 
     @property
     def threads(self) -> int:
@@ -31,7 +32,8 @@ class Config:
     def name(self) -> str:
         """A short unique name."""
         storage = f"{self.link_mbit}mbit" if self.link_mbit else f"{self.disks}x{self.disk_mb}mb"
-        return f"{self.cores:g}c-{storage}" + ("" if self.input == "storage" else f"-{self.input}")
+        found = f"{self.cores:g}c-{storage}" + ("" if self.input == "storage" else f"-{self.input}")
+        return found + (f"-{self.memory.lower()}" if self.memory else "")
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,16 @@ DATA = {
 TWO_DISKS_MB = {"rankings": 25, "bdb-2": 30, "bdb-3": 60, "documents": 100}
 # Rate of one disk (MB/s) at which reading a query's input takes about as long as computing on it with one core.
 BALANCED_MB = {"bdb-2a": 125, "bdb-2c": 75, "bdb-3c": 200, "bdb-4": 200, "sort-10": 200, "sort-20": 250}
+# Budgets with which a query spills: the baseline's, another, and one that suffices.
+SPILLS = {
+    "sort-10": ("64MiB", "128MiB", "4GiB"),
+    "sort-20": ("64MiB", "128MiB", "4GiB"),
+    "sort-50": ("64MiB", "128MiB", "4GiB"),
+    "bdb-2c": ("32MiB", "64MiB", "4GiB"),
+    "bdb-3c": ("32MiB", "64MiB", "4GiB"),
+}
+# The start of `Case.why` of these cases.
+SPILL = "spilling"
 # Estimated time of a run that was never measured.
 RUN_S = 4.0
 
@@ -112,6 +124,8 @@ def settings(base: Config, target: Config) -> dict[str, str]:
             found["disks"] = str(target.disks)
         if base.disk_mb != target.disk_mb:
             found["disk.rate"] = f"{target.disk_mb}MB/s"
+    if base.memory != target.memory:
+        found["memory"] = target.memory
     if not found:
         raise ValueError(f"{base.name} to {target.name}: nothing differs")
     return found
@@ -165,6 +179,17 @@ def full() -> list[Case]:
         base = Config(1, rate)
         targets = [replace(base, cores=2), replace(base, disk_mb=rate // 2)]
         add(QUERIES[name], base, **{"from cores and disk in balance": targets})
+    for name, (little, more, enough) in SPILLS.items():
+        base = Config(2, 100, memory=little)
+        add(
+            QUERIES[name],
+            base,
+            **{
+                f"{SPILL}: disks": [replace(base, disk_mb=50), replace(base, disk_mb=200), replace(base, disks=2)],
+                f"{SPILL}: cores": [replace(base, cores=1)],
+                f"{SPILL}: memory": [replace(base, memory=memory) for memory in (more, enough)],
+            },
+        )
     return found
 
 

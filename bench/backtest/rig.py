@@ -141,6 +141,9 @@ class Rig:
             command += ["--table", f"{table}={where}"]
         for disk in self.disks[: config.disks] if not config.link_mbit else ():
             command += disk.sql_options()
+            command += ["--spill-dir", str(disk.path)] if config.memory else []
+        if config.memory:
+            command += ["--memory", config.memory]
         return command
 
     def _prepare(self, query: Query, config: Config) -> None:

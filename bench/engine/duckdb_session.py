@@ -1,6 +1,7 @@
 """A DuckDB session (`bench/engine/sessions.py`), and other uses of DuckDB: query texts, splitting, Parquet sizes.
 
-Runs as a separate process, so that the runner stays small: `python -m bench.engine.duckdb_session DATA`.
+Runs as a separate process, so that the runner stays small: `python -m bench.engine.duckdb_session DATA [MEMORY FOLDER]`, where
+it may use `MEMORY` and spill to `FOLDER`.
 """
 
 import json
@@ -11,9 +12,11 @@ from pathlib import Path
 from harness.sql import oracle
 
 
-def serve(data: Path) -> None:
+def serve(data: Path, memory: str | None = None, folder: str | None = None) -> None:
     """Answers queries until standard input ends."""
     connection = oracle.connect(data)
+    if memory:
+        connection.execute(f"SET memory_limit = '{memory}'; SET temp_directory = '{folder}'")
     for line in sys.stdin:
         text = Path(line.strip()).read_text()
         start = time.perf_counter()
@@ -85,8 +88,8 @@ def main(arguments: list[str]) -> None:
             split(Path(source), Path(folder), key, int(files))
         case ["--cut", source, folder, files]:
             cut(Path(source), Path(folder), int(files))
-        case [data]:
-            serve(Path(data))
+        case [data, *limit]:
+            serve(Path(data), *limit)
         case _:
             sys.exit(main.__doc__)
 

@@ -44,11 +44,11 @@ class Answer:
 class Session:
     """An engine's process. Use it in a `with`, so that it ends with its caller."""
 
-    def __init__(self, engine: str, data: Path):
+    def __init__(self, engine: str, data: Path, *options: str):
         self.engine = engine
         self.peak_bytes: int | None = None
         self.core_s: float | None = None
-        self.process = subprocess.Popen(command(engine, data), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        self.process = subprocess.Popen([*command(engine, data), *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
     def __enter__(self) -> "Session":
         return self

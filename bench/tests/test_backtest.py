@@ -79,6 +79,9 @@ def test_settings_follow_from_the_configurations():
     assert cases.settings(linked, Config(2, link_mbit=500)) == {"store.rate": "500Mbit/s"}
     # A trace counts threads, and a thread under a quota is less than a core.
     assert cases.settings(Config(0.5, 50), Config(2, 200, input="memory")) == {"cores": "x4", "input": "memory"}
+    little = Config(2, 100, memory="64MiB")
+    assert cases.settings(little, Config(2, 50, memory="1GiB")) == {"disk.rate": "50MB/s", "memory": "1GiB"}
+    assert little.name == "2c-1x100mb-64mib"
     with pytest.raises(ValueError, match="nothing differs"):
         cases.settings(base, base)
     with pytest.raises(ValueError, match="another place"):
@@ -184,3 +187,11 @@ def test_page_counts_cases_and_judges_unrounded_values(monkeypatch, tmp_path):
     assert "| cpu → disk |" in page
     assert f"| {name} | 7.6% | 0.93 | 0.1% | " in page
     assert "no predictions" not in table.page([], {}, 60, tmp_path)
+
+
+def test_queries_that_spill_have_goals_of_their_own():
+    of = [{"error": 0.1}] * table.SPILLING
+    assert [goal.split("|")[-2].strip() for goal in table.spill_goals(of)] == ["met", "met"]
+    assert [goal.split("|")[-2].strip() for goal in table.spill_goals(of[1:])] == ["not met", "not decided: cases are missing"]
+    assert len(table.spill_goals([])) == 1
+    assert table.spilling(line(why=f"{cases.SPILL}: memory")) and not table.spilling(line())
