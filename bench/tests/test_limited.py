@@ -4,12 +4,12 @@ from bench import limited
 
 
 def line(query: int, seconds: tuple, peak_bytes: float, duckdb: float | None) -> dict:
-    """Returns a finished query: seconds with and without a limit, and DuckDB's, which may have failed."""
+    """Returns a finished query: seconds with a limit and with the usual budget, and DuckDB's, which may have failed."""
     made = lambda ms, peak: {"ms": [ms * 1e3], "peak_bytes": [peak], "error": None}
     refused = {"ms": [], "peak_bytes": [], "error": "out of memory"}
     engines = {
         "limited": made(seconds[0], peak_bytes) | {"spill": {"write_bytes": 5_000_000}},
-        "unlimited": made(seconds[1], 9e9) | {"spill": None},
+        "usual": made(seconds[1], 9e9) | {"spill": None},
         "duckdb": made(duckdb, 1e9) if duckdb else refused,
     }
     case = {"benchmark": "tpch", "scale": 10.0, "memory": "1GiB", "query": query}
@@ -21,8 +21,8 @@ def test_queries_have_their_ratios_and_duckdb_may_fail():
     rows = limited.table(lines, "tpch", 10.0, "1GiB")
     assert rows[2] == "| 1 | 4.00 | 2.00 | 2.00 | – | – | 5 | 2,000 | – |"
     assert rows[3] == "| 3 | 3.00 | 2.00 | 1.50 | 1.50 | 2.00 | 5 | 1,000 | 1,000 |"
-    over_unlimited, over_duckdb, peak = rows[5:8]
-    assert "**1.732**" in over_unlimited and "not decided: 2 of 22" in over_unlimited
+    over_usual, over_duckdb, peak = rows[5:8]
+    assert "**1.732**" in over_usual and "not decided: 2 of 22" in over_usual
     assert "**2**" in over_duckdb and "not met" in over_duckdb
     # 2 GB over 1.15 GiB and 200 MB.
     assert "**1.394**" in peak and "not met" in peak
