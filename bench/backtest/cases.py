@@ -22,6 +22,7 @@ class Config:
     link_mbit: int | None = None  # rate of the link to the S3 server with the input
     input: str = "storage"  # or memory, memory-decoded; cached: on a disk, but in the page cache
     memory: str | None = None  # budget of a query that spills to the disks
+    spinning: bool = False  # one emulated spinning disk instead
 
     @property
     def threads(self) -> int:
@@ -31,7 +32,8 @@ class Config:
     @property
     def name(self) -> str:
         """A short unique name."""
-        storage = f"{self.link_mbit}mbit" if self.link_mbit else f"{self.disks}x{self.disk_mb}mb"
+        disks = "spinning" if self.spinning else f"{self.disks}x{self.disk_mb}mb"
+        storage = f"{self.link_mbit}mbit" if self.link_mbit else disks
         found = f"{self.cores:g}c-{storage}" + ("" if self.input == "storage" else f"-{self.input}")
         return found + (f"-{self.memory.lower()}" if self.memory else "")
 
@@ -77,6 +79,8 @@ SPILLS = {
     "bdb-2c": ("32MiB", "64MiB", "4GiB"),
     "bdb-3c": ("32MiB", "64MiB", "4GiB"),
 }
+# Of these, the queries that also run on a spinning disk.
+SPINNING = ("sort-20", "sort-50", "bdb-2c", "bdb-3c")
 # The start of `Case.why` of these cases.
 SPILL = "spilling"
 # Estimated time of a run that was never measured.
@@ -106,6 +110,8 @@ class Case:
 def settings(base: Config, target: Config) -> dict[str, str]:
     """Returns the what-if that leads from one configuration to another."""
     found = {}
+    if base.spinning != target.spinning:
+        raise ValueError(f"{base.name} to {target.name}: no setting makes a disk spin")
     if base.cores != target.cores:
         # A trace counts a thread under a quota as a whole core, so only the ratio is exact.
         whole = base.cores == base.threads
@@ -190,6 +196,10 @@ def full() -> list[Case]:
                 f"{SPILL}: memory": [replace(base, memory=memory) for memory in (more, enough)],
             },
         )
+    for name in SPINNING:
+        little, more, _ = SPILLS[name]
+        base = Config(2, memory=little, spinning=True)
+        add(QUERIES[name], base, **{f"{SPILL}: spinning disk": [replace(base, cores=1), replace(base, memory=more)]})
     return found
 
 

@@ -25,10 +25,12 @@ from bench.backtest import data
 from bench.backtest.cases import PARTITIONS, Config, Query
 from harness import binary
 from harness.threads import core_seconds
-from lab import cache, cores, disks, guard, kernel, links
+from lab import cache, cores, disks, guard, hdd, kernel, links
 from lab.disks import LabError
+from lab.rates import parse_rate
 
 QUERIES = binary.ROOT / "bench" / "queries"
+SPINNING = "H150R"
 KEYS = {"AWS_ACCESS_KEY_ID": "backtest", "AWS_SECRET_ACCESS_KEY": "backtest"}
 
 
@@ -44,6 +46,7 @@ class Rig:
         self.mode, self.small, self.stack = mode, small, stack
         self.disks = [self._disk(letter) for letter in "ab"]
         self.group = stack.enter_context(cores.group()) if mode == "kernel" else None
+        self.spinning: hdd.Disk | None = None
         self.link: links.Link | None = None
         self.server: subprocess.Popen | None = None
         self.tables: dict[str, dict[str, Path]] = {}
@@ -60,8 +63,7 @@ class Rig:
         if query.name in self.tables:
             return
         self.tables[query.name] = data.ensure(query, self.small)
-        for disk in self.disks:
-            disk.set_rate(None)
+        self._lift_rates()
         for table, source in self.tables[query.name].items():
             for number, disk in enumerate(self.disks):
                 folder = disk.path / query.data / table
@@ -80,6 +82,26 @@ class Rig:
         # Pending writes would disturb the first calibration.
         os.sync()
 
+    def _lift_rates(self) -> None:
+        for disk in self.disks:
+            disk.write_rate = None
+            disk.set_rate(None)
+
+    def place_spinning(self, query: Query) -> None:
+        """Copies the query's tables to a spinning disk."""
+        if not self.spinning:
+            made = hdd.spinning("memory", name=f"backtest-{os.getpid()}-spinning", size="4GiB", calibrated=False)
+            self.spinning = self.stack.enter_context(made)
+        self.spinning.set_kind("memory")
+        for table, source in self.tables[query.name].items():
+            folder = self.spinning.path / query.data / table
+            if not folder.exists():
+                shutil.copytree(source, folder)
+        os.sync()
+
+    def _folder(self, query: Query, table: str, config: Config) -> Path:
+        return self.spinning.path / query.data / table if config.spinning else self._links(query, table, config.disks)
+
     def _links(self, query: Query, table: str, count: int) -> Path:
         return self.disks[0].folder / f"on-{count}" / query.data / table
 
@@ -88,7 +110,11 @@ class Rig:
         if self.mode != "kernel" and (config.disks > 1 or config.link_mbit or config.cores != config.threads):
             raise LabError(f"{config.name}: an engine-paced machine has one disk, whole cores and no links")
         for disk in self.disks:
+            # Spilled data is written at the rate at which it is read.
+            disk.write_rate = parse_rate(f"{config.disk_mb}MB/s")
             disk.set_rate(f"{config.disk_mb}MB/s")
+        if config.spinning:
+            self.spinning.set_kind(SPINNING)
         if self.group:
             self.group.set(config.cores)
         if config.link_mbit:
@@ -105,6 +131,8 @@ class Rig:
         said = [f"{self.group.calibrate():.2f} cores ({self.group.how})"]
         if config.link_mbit:
             said.append(f"link {self.link.calibrate() * 8e-6:.0f} Mbit/s")
+        elif config.spinning:
+            said.append(f"{SPINNING} {self.spinning.calibrate() / 1e6:.1f} MB/s")
         elif config.input == "storage":
             said += [f"disk {disk.calibrate() / 1e6:.1f} MB/s" for disk in self.disks[: config.disks]]
         return ", ".join(said)
@@ -137,10 +165,10 @@ class Rig:
         if config.input.startswith("memory"):
             command += ["--input", config.input]
         for table, folder in self.tables[query.name].items():
-            where = f"s3://data/{folder.relative_to(data.home())}/" if config.link_mbit else self._links(query, table, config.disks)
+            where = f"s3://data/{folder.relative_to(data.home())}/" if config.link_mbit else self._folder(query, table, config)
             command += ["--table", f"{table}={where}"]
-        for disk in self.disks[: config.disks] if not config.link_mbit else ():
-            command += disk.sql_options()
+        for disk in [self.spinning] if config.spinning else self.disks[: config.disks] if not config.link_mbit else ():
+            command += [] if config.spinning else disk.sql_options()
             command += ["--spill-dir", str(disk.path)] if config.memory else []
         if config.memory:
             command += ["--memory", config.memory]
@@ -154,11 +182,12 @@ class Rig:
             return cache.warm(sorted(file for folder in tables.values() for file in folder.iterdir()))
         folders = [self._links(query, table, count) for table in tables for count in (1, 2)]
         files = sorted({file.resolve() for folder in folders for file in folder.iterdir()})
+        if config.spinning:
+            return self.spinning.evict(sorted(file for table in tables for file in self._folder(query, table, config).iterdir()))
         if config.input == "storage":
             return cache.evict(files)
         # Filling the cache or memory is not measured, so the disk need not be slow.
-        for disk in self.disks:
-            disk.set_rate(None)
+        self._lift_rates()
         cache.warm(files)
 
     def run(self, query: Query, config: Config, trace: Path) -> dict:

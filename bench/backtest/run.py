@@ -54,6 +54,8 @@ def measure(hardware: Rig, query: Query, base: Config, several: list[Case], fold
     """Measures one group, and returns the line of each case, void or not."""
     configs = list(dict.fromkeys([base, *(case.target for case in several)]))
     hardware.place(query)
+    if base.spinning:
+        hardware.place_spinning(query)
     calibration, refused = {}, {}
     for config in configs:
         # Retries, since another process's work may pass, while a wrong rate does not.
