@@ -81,7 +81,8 @@ DAMAGED_SNAPSHOTS = """
         count = program.zeros("count", 1, dtype=np.int32)
 
         def step(count):
-            until = time.monotonic() + 60
+            # In vain if this worker has not added to its part of the matrix yet.
+            until = time.monotonic() + 1
             while count[0] == 6 and not glob.glob(place + "/*/manifest.json") and time.monotonic() < until:
                 time.sleep(0.001)
             count += 1
@@ -95,7 +96,10 @@ DAMAGED_SNAPSHOTS = """
         result = program.run(snapshot=place, snapshot_every=2)
         return [(array.shape, array.dtype) for array in [*result[matrix], result[count]]]
 
-    expected = run()
+    for _ in range(30):
+        expected = run()
+        if glob.glob(place + "/*/manifest.json"):
+            break
     [manifest] = glob.glob(place + "/*/manifest.json")
     intact = open(manifest).readlines()
     parts = {path: open(path, "rb").read() for path in glob.glob(place + "/*/partitions/*")}
