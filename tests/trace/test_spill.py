@@ -80,7 +80,8 @@ def test_sort_of_more_than_memory_is_sorted(pairs, tmp_path):
     trace, out = tmp_path / "job.trace", tmp_path / "sorted.parquet"
     query = f"COPY (SELECT v, k, v * 1.5 AS w, k + 7 AS s FROM 'a.parquet' ORDER BY v) TO '{out}'"
     # Each multitask sorts a row group of 4 MB, for which it needs twice as much.
-    binary.run("sql", query, "--memory", "48MiB", "--spill-dir", tmp_path, "--trace", trace, cwd=pairs).check()
+    options = ("--memory", "48MiB", "--spill-dir", tmp_path, "--cores", "2")
+    binary.run("sql", query, *options, "--trace", trace, cwd=pairs).check()
     assert spill_of(trace)["write_bytes"] > 3_000_000
     duck = oracle.connect()
     before = f"SELECT v, s, lag(v) OVER (ORDER BY file_row_number) AS before FROM read_parquet('{out}', file_row_number=true)"
@@ -203,19 +204,16 @@ def test_every_folder_gets_a_share(pairs, tmp_path):
 
 def test_damaged_spill_file_is_an_error(pairs, tmp_path):
     process = start_spilling(pairs, tmp_path)
+    # Again and again: a block may be written after its place was damaged, or have been read before.
     while process.poll() is None:
         for handle in scratch_files(process, tmp_path):
             try:
                 with open(handle, "r+b") as file:
-                    first = file.read(1)
-                    file.seek(0)
-                    file.write(bytes([first[0] ^ 64]))
-                    break
-            except (OSError, IndexError):
+                    for at in range(0, handle.stat().st_size, 4096):
+                        file.seek(at)
+                        file.write(b"damaged!")
+            except OSError:
                 pass  # closed in the meantime
-        else:
-            continue
-        break
     out, err = process.communicate(timeout=60)
     assert process.returncode == binary.FAILED and out == "", out
     expected = f"cannot read spilled data in {tmp_path}: its checksum differs; check the disk"

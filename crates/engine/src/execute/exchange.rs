@@ -6,8 +6,8 @@
 //! wrote them, not of their arrival, so that a plan always returns the same result, including sums of
 //! floating-point numbers.
 //!
-//! Batches beyond the memory budget go to disk ([`crate::execute::spill`]), the newest output first. The reading stage's
-//! multitasks load it block by block while they compute.
+//! Batches beyond the memory budget go to disk ([`crate::execute::spill`]): the newest output, and when operators need more
+//! memory, what is read last. The reading stage's multitasks load it block by block while they compute.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,6 +31,7 @@ use pellucid_trace::StageIx;
 
 use crate::execute::compact::Compact;
 use crate::execute::spill::{Block, Files, Load};
+use crate::execute::usage::Movable;
 use crate::execute::waiting;
 
 /// The memory accounting and the state of the job that an exchange belongs to.
@@ -62,6 +63,13 @@ struct Held {
     item: Item,
 }
 
+impl Held {
+    /// Returns true if both are batches of one multitask in memory.
+    fn goes_with(&self, next: &Held) -> bool {
+        self.from == next.from && self.item.batch().is_some() && next.item.batch().is_some()
+    }
+}
+
 #[derive(Clone)]
 enum Item {
     Batch(Compact),
@@ -69,6 +77,14 @@ enum Item {
 }
 
 impl Item {
+    /// Returns the batch; `None` if it is on disk.
+    fn batch(&self) -> Option<&Compact> {
+        match self {
+            Item::Batch(batch) => Some(batch),
+            Item::Block(_) => None,
+        }
+    }
+
     /// Returns the memory that it takes.
     fn bytes(&self) -> u64 {
         match self {
@@ -158,6 +174,16 @@ impl Exchange {
         Ok(Some(monotask))
     }
 
+    /// Returns the exchange. Operators may move its batches to disk.
+    pub(crate) fn movable(self) -> Arc<Self> {
+        let exchange = Arc::new(self);
+        let weak = Arc::downgrade(&exchange);
+        if let Some(files) = exchange.files.as_ref().filter(|_| !exchange.shared) {
+            files.may_move(weak);
+        }
+        exchange
+    }
+
     /// Reserves memory of batches. Returns false if there is none, so that the batches must go to disk.
     ///
     /// # Errors
@@ -238,10 +264,7 @@ impl Exchange {
 
     /// Returns all batches without taking them, partition by partition; `None` if some are on disk.
     pub(crate) fn peek(&self) -> Option<Vec<Compact>> {
-        let in_memory = |held: &Held| match &held.item {
-            Item::Batch(batch) => Some(batch.clone()),
-            Item::Block(_) => None,
-        };
+        let in_memory = |held: &Held| held.item.batch().cloned();
         let of_part = |part: &Mutex<Part>| lock(part).iter().map(in_memory).collect::<Option<Vec<_>>>();
         self.parts.iter().map(of_part).collect::<Option<Vec<_>>>().map(|parts| parts.concat())
     }
@@ -264,6 +287,47 @@ impl Exchange {
         let taken = std::mem::take(&mut *lock(&self.parts[partition]));
         self.ledger.release(self.stage, taken.iter().map(|held| held.item.bytes()).sum());
         taken
+    }
+}
+
+impl Movable for Exchange {
+    fn move_to_disk(&self, bytes: u64) -> Result<u64> {
+        let Some(files) = self.files.as_ref().filter(|files| !files.waits_for_disk()) else { return Ok(0) };
+        let mut moved = 0;
+        // Those that are read last.
+        for part in self.parts.iter().rev() {
+            if moved >= bytes {
+                break;
+            }
+            // A reader that comes meanwhile waits, and finds all batches.
+            let mut part = lock(part);
+            let (mut at, mut of_part) = (part.len(), 0);
+            while at > 0 && moved + of_part < bytes {
+                at -= 1;
+                of_part += part[at].item.bytes();
+            }
+            if of_part == 0 {
+                continue;
+            }
+            let tail: Vec<Held> = part.range(at..).cloned().collect();
+            let runs: Vec<&[Held]> = tail.chunk_by(Held::goes_with).collect();
+            let batches = |run: &[Held]| run.iter().filter_map(|held| held.item.batch().cloned()).collect();
+            let (blocks, monotask) =
+                files.write(runs.iter().enumerate().map(|(run, held)| (run, batches(held))).collect())?;
+            let mut blocks = blocks.into_iter().peekable();
+            part.truncate(at);
+            for (at, run) in runs.iter().enumerate() {
+                part.extend(run.iter().filter(|held| held.item.batch().is_none()).cloned());
+                while let Some((_, block)) = blocks.next_if(|(run, _)| *run == at) {
+                    part.push_back(Held { from: run[0].from, item: Item::Block(Arc::new(block)) });
+                }
+            }
+            drop(part);
+            self.ledger.release(self.stage, of_part);
+            moved += of_part;
+            waiting::ask(vec![monotask], Waker::noop());
+        }
+        Ok(moved)
     }
 }
 
@@ -425,5 +489,97 @@ impl Stream for ExchangeStream {
 impl RecordBatchStream for ExchangeStream {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use datafusion::arrow::array::{AsArray, Int64Array};
+    use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
+    use futures::TryStreamExt;
+    use pellucid_runtime::{Options, Runtime};
+
+    use crate::execute::spill::{Folders, Shares, Spill};
+    use crate::execute::usage::{Holder, Usage, computing};
+    use crate::execute::waiting::Work;
+
+    struct Unlimited;
+
+    impl Ledger for Unlimited {
+        fn hold(&self, _stage: StageIx, _bytes: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn release(&self, _stage: StageIx, _bytes: u64) {}
+
+        fn is_stopped(&self) -> bool {
+            false
+        }
+    }
+
+    fn batch(values: std::ops::Range<i64>) -> RecordBatch {
+        let schema = Arc::new(Schema::new(vec![Field::new("v", DataType::Int64, false)]));
+        RecordBatch::try_new(schema, vec![Arc::new(Int64Array::from_iter_values(values))]).unwrap()
+    }
+
+    /// Reads a partition to its end, without a disk.
+    fn read(exchange: &Arc<Exchange>, partition: usize) -> Vec<i64> {
+        let stream = ExchangeStream {
+            exchange: Arc::clone(exchange),
+            schema: batch(0..1).schema(),
+            partition,
+            position: 0,
+            loads: VecDeque::new(),
+            loaded: VecDeque::new(),
+        };
+        let batches = Work::new(stream.try_collect::<Vec<_>>()).unwrap().run().result.unwrap().unwrap();
+        let values = |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().to_vec();
+        batches.iter().flat_map(values).collect()
+    }
+
+    #[test]
+    fn batches_that_make_room_stay_in_order() {
+        let runtime = Runtime::new(Options { cores: 1, ..Options::default() }).unwrap();
+        let folders = Folders::new(vec![std::env::temp_dir()]);
+        let shares = Shares::of(Some(400_000), 1);
+        let usage = Arc::new(Usage::default());
+        let spill = Arc::new(Spill { runtime, folders, shares, usage: Arc::clone(&usage) });
+        let exchange =
+            Exchange::new(3, false, 0, Arc::new(Unlimited)).spilling(Some(spill.files()), true).movable();
+        // Two batches for each partition from each of two multitasks, the later one first.
+        let values = |from: i64, part: i64, at: i64| {
+            let first = ((part * 2 + from) * 2 + at) * 5000;
+            first..first + 5000
+        };
+        for from in [1, 0] {
+            let batches = |part| (0..2).map(|at| Compact::of(batch(values(from, part, at)))).collect();
+            let parts = (0..3).map(|part| (part as usize, batches(part))).collect();
+            assert!(exchange.put(from as u32, parts).unwrap().is_none());
+        }
+        exchange.seal();
+        let of_part = lock(&exchange.parts[0]).iter().map(|held| held.item.bytes()).sum::<u64>();
+        let in_memory =
+            |part: usize| lock(&exchange.parts[part]).iter().filter(|h| h.item.bytes() > 0).count();
+        // One partition, and one batch of the next.
+        let moved = exchange.move_to_disk(of_part + 1).unwrap();
+        assert!(moved > of_part && moved < 2 * of_part, "{moved} of {of_part}");
+        assert_eq!([0, 1, 2].map(in_memory), [4, 3, 0]);
+        // The rest of that one, through what may be moved.
+        assert!(computing(&usage, 0, || Holder::current("test")).unwrap().make_room(1).unwrap());
+        assert_eq!([0, 1, 2].map(in_memory), [4, 2, 0]);
+        assert!(exchange.peek().is_none(), "some are on disk");
+        for part in 0..3 {
+            assert_eq!(
+                read(&exchange, part as usize),
+                (part * 20_000..(part + 1) * 20_000).collect::<Vec<_>>()
+            );
+        }
+        drop(exchange);
+        assert!(
+            !computing(&usage, 0, || Holder::current("test")).unwrap().make_room(1).unwrap(),
+            "none is left"
+        );
     }
 }

@@ -115,7 +115,7 @@ fn leaves(plan: &StagePlan, index: usize, exchanges: &dyn Fn(usize) -> Option<Ar
 fn divided(leaf: Leaf, parts: &[u64], step: u64) -> Result<Finer> {
     let total: u64 = parts.iter().sum();
     let from = &leaf.exchange;
-    let to = Arc::new(from.divided_again(total as usize));
+    let to = from.divided_again(total as usize).movable();
     let input: Node = ExchangeExec::in_place_of(&leaf.node, Arc::clone(from));
     let schema = input.schema();
     let mut at = 0;

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -19,10 +19,11 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::{DataFusionError, Result};
 use lz4_flex::block::{compress_prepend_size, decompress_size_prepended};
 use pellucid_runtime::{Monotask, Phase, Runtime, Scratch};
+use pellucid_trace::HeldMemory;
 
 use crate::execute::clock::now_ns;
 use crate::execute::compact::{Compact, Number, batch_without_rest};
-use crate::execute::usage::{EXCHANGE_FIFTHS, Usage};
+use crate::execute::usage::{Movable, Usage};
 
 /// Maximum bytes of a block's batches.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -55,6 +56,31 @@ impl Folders {
     }
 }
 
+/// Bytes in the queue of a folder.
+struct Queued {
+    folders: Arc<Folders>,
+    at: usize,
+    bytes: u64,
+}
+
+impl Queued {
+    fn new(folders: &Arc<Folders>, at: usize, bytes: u64) -> Self {
+        folders.0[at].queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        folders.0[at].all_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Self { folders: Arc::clone(folders), at, bytes }
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.folders.0[self.at].queued_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// How a job shares its memory budget.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shares {
@@ -79,7 +105,7 @@ impl Shares {
             return Self { exchanges: all, tables: all, partition: all, step, block: BLOCK_BYTES };
         };
         Self {
-            exchanges: budget / 5 * EXCHANGE_FIFTHS,
+            exchanges: budget / 5 * HeldMemory::EXCHANGE_FIFTHS,
             tables: budget / 5,
             partition: budget / 8 / (u64::from(cores) + 1),
             step: (budget / 64).min(STEP_BYTES),
@@ -108,6 +134,8 @@ pub(crate) struct Block {
     offset: u64,
     bytes: u64,
     checksum: u32,
+    /// Its bytes until they are written, since operators may make room for others while the next stage reads.
+    unwritten: Arc<Mutex<Option<Bytes>>>,
     batches: Vec<Stored>,
     /// Memory of the batches as they are taken, and as an exchange would hold them.
     pub batch_bytes: u64,
@@ -141,16 +169,20 @@ impl Files {
         self.spill.files()
     }
 
-    /// Encodes batches of partitions. Returns the blocks by partition, and the monotask that writes them.
+    /// Encodes batches, such as those of partitions. Returns the blocks by the same keys in the same order, and the monotask
+    /// that writes them.
     ///
     /// # Errors
     /// Returns an error if no file can be created, or a batch cannot be encoded.
-    pub(crate) fn write(&self, parts: Vec<(usize, Vec<Compact>)>) -> Result<(Vec<(usize, Block)>, Monotask)> {
+    pub(crate) fn write<K: Copy>(
+        &self,
+        parts: Vec<(K, Vec<Compact>)>,
+    ) -> Result<(Vec<(K, Block)>, Monotask)> {
         let (at, file) = self.file()?;
         let start_ns = now_ns();
         let max = self.spill.shares.block;
         let (mut blocks, mut chunks) = (Vec::new(), Vec::new());
-        for (partition, batches) in parts {
+        for (key, batches) in parts {
             let mut batches = batches.into_iter().flat_map(|batch| batch.split(max)).peekable();
             while let Some(first) = batches.next() {
                 let mut of_block = vec![first];
@@ -160,7 +192,7 @@ impl Files {
                     of_block.push(batch);
                 }
                 let (block, chunk) = self.block(&file, &of_block)?;
-                blocks.push((partition, block));
+                blocks.push((key, block));
                 chunks.push(chunk);
             }
         }
@@ -169,14 +201,16 @@ impl Files {
             block.offset = offset;
             offset += block.bytes;
         }
+        let unwritten = blocks.iter().map(|(_, block)| Arc::clone(&block.unwritten)).collect();
         self.spill.usage.converted(now_ns() - start_ns);
-        Ok((blocks, self.timed(self.queued(at, monotask))))
+        Ok((blocks, self.timed(self.queued(at, unwritten, monotask))))
     }
 
     /// Encodes the batches of a block.
     fn block(&self, file: &Arc<Scratch>, batches: &[Compact]) -> Result<(Block, Bytes)> {
         let mut bytes = Vec::new();
         let stored = batches.iter().map(|batch| encode(batch, &mut bytes)).collect::<Result<_>>()?;
+        let bytes = Bytes::from(bytes);
         let usage = Arc::clone(&self.spill.usage);
         let held_bytes = batches.iter().map(|batch| batch.bytes).sum();
         usage.put_on_disk(held_bytes);
@@ -185,26 +219,38 @@ impl Files {
             offset: 0,
             bytes: bytes.len() as u64,
             checksum: crc32fast::hash(&bytes),
+            unwritten: Arc::new(Mutex::new(Some(bytes.clone()))),
             batches: stored,
             batch_bytes: batches.iter().map(|batch| batch.batch_bytes).sum(),
             held_bytes,
             usage,
         };
-        Ok((block, Bytes::from(bytes)))
+        Ok((block, bytes))
     }
 
-    /// Counts the bytes of a write monotask in the queue of its folder.
-    fn queued(&self, at: usize, monotask: Monotask) -> Monotask {
-        let (spill, bytes, run) = (Arc::clone(&self.spill), monotask.bytes, monotask.run);
-        let folder = &spill.folders.0[at];
-        folder.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        folder.all_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Counts the bytes of a write monotask in the queue of its folder, and frees them once they are written.
+    fn queued(&self, at: usize, blocks: Vec<Arc<Mutex<Option<Bytes>>>>, monotask: Monotask) -> Monotask {
+        let (run, queued) = (monotask.run, Queued::new(&self.spill.folders, at, monotask.bytes));
         let run = move |context: &_| {
             let done = run(context);
-            spill.folders.0[at].queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            if done.is_ok() {
+                blocks.iter().for_each(|unwritten| drop(lock(unwritten).take()));
+            }
+            drop(queued);
             done
         };
         Monotask { run: Box::new(run), ..monotask }
+    }
+
+    /// Returns true if so much waits to be written that moving more to disk frees too little.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        let queued = |folder: &Folder| folder.queued_bytes.load(Ordering::Relaxed);
+        self.spill.folders.0.iter().map(queued).sum::<u64>() > self.spill.shares.tables
+    }
+
+    /// Lets operators of the same job move batches of `exchange` to disk.
+    pub(crate) fn may_move(&self, exchange: Weak<dyn Movable>) {
+        self.spill.usage.may_move(exchange);
     }
 
     /// Counts the bytes and the time of a monotask.
@@ -226,7 +272,7 @@ impl Files {
         let folders = &self.spill.folders;
         let at =
             folders.next().ok_or_else(|| DataFusionError::Execution("no folder to spill to".to_string()))?;
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = lock(&self.files);
         files.resize(folders.0.len(), None);
         let file = match &files[at] {
             Some(file) => Arc::clone(file),
@@ -250,11 +296,12 @@ impl Files {
             let loads = of_file.to_vec();
             self.timed(of_file[0].block.file.read_monotask(ranges.collect(), move |read| {
                 for (load, bytes) in loads.iter().zip(read) {
-                    *load.bytes.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+                    *lock(&load.bytes) = Some(bytes);
                 }
             }))
         };
-        let monotasks = loads.chunk_by(same_file).map(monotask).collect();
+        let on_disk: Vec<Arc<Load>> = loads.iter().filter(|load| !load.is_unwritten()).cloned().collect();
+        let monotasks = on_disk.chunk_by(same_file).map(monotask).collect();
         (loads, monotasks)
     }
 
@@ -284,12 +331,20 @@ impl Drop for Block {
 }
 
 impl Load {
+    /// Takes the bytes of a block that has not been written yet. Returns false if it has.
+    fn is_unwritten(&self) -> bool {
+        let unwritten = lock(&self.block.unwritten).clone();
+        let is_unwritten = unwritten.is_some();
+        *lock(&self.bytes) = unwritten;
+        is_unwritten
+    }
+
     /// Returns the batches once they are read; `None` before.
     ///
     /// # Errors
     /// Returns an error if the bytes are not those that were written.
     pub(crate) fn batches(&self, schema: &SchemaRef) -> Option<Result<Vec<RecordBatch>>> {
-        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let bytes = lock(&self.bytes).take()?;
         if crc32fast::hash(&bytes) != self.block.checksum {
             return Some(Err(self.block.damaged("its checksum differs")));
         }

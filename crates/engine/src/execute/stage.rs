@@ -220,11 +220,10 @@ impl Builder<'_> {
             reads,
             builds,
             last,
-            exchange: Arc::new(
-                Exchange::new(out, shared, self.ix, Arc::clone(self.ledger))
-                    // Partitions that stay as they are may be merged by one multitask.
-                    .spilling(files, !matches!(stage.output, Output::Keep)),
-            ),
+            exchange: Exchange::new(out, shared, self.ix, Arc::clone(self.ledger))
+                // Partitions that stay as they are may be merged by one multitask.
+                .spilling(files, !matches!(stage.output, Output::Keep))
+                .movable(),
             whole: stage.whole,
             computing: AtomicUsize::new(n),
             left: AtomicUsize::new(n),
@@ -276,8 +275,10 @@ impl Builder<'_> {
                 let probes = place.filter(|place| i > 0 && place.build.is_some() && !divided);
                 let probes = probes.map(|place| place.own);
                 Ok(match probes {
-                    Some(probe) => TimedExec::called_by(child, probe),
-                    None if sorts_all(node) && self.spill.is_some() => TimedExec::sorted(child),
+                    Some(probe) => TimedExec::remeasured(child, |measure| measure.caller = Some(probe)),
+                    None if sorts_all(node) && self.spill.is_some() => {
+                        TimedExec::remeasured(child, |measure| measure.sorted = true)
+                    }
                     None => child,
                 })
             })

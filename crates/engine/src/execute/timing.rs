@@ -233,17 +233,14 @@ impl TimedExec {
         Arc::new(Self { input, properties: Arc::clone(properties), measure, ledger: Arc::clone(ledger) })
     }
 
-    /// Returns `node`, whose batches go to a sort.
-    pub(crate) fn sorted(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    /// Returns `node` with another measure, if it has one.
+    pub(crate) fn remeasured(
+        node: Arc<dyn ExecutionPlan>,
+        change: impl FnOnce(&mut Measure),
+    ) -> Arc<dyn ExecutionPlan> {
         let Some(timed) = node.downcast_ref::<Self>() else { return node };
-        let measure = Measure { sorted: true, ..timed.measure };
-        Self::wrap(Arc::clone(&timed.input), &timed.properties, measure, &timed.ledger)
-    }
-
-    /// Makes the node that calls `node` the operator `caller` when it first asks for a row.
-    pub(crate) fn called_by(node: Arc<dyn ExecutionPlan>, caller: usize) -> Arc<dyn ExecutionPlan> {
-        let Some(timed) = node.downcast_ref::<Self>() else { return node };
-        let measure = Measure { caller: Some(caller), ..timed.measure };
+        let mut measure = timed.measure;
+        change(&mut measure);
         Self::wrap(Arc::clone(&timed.input), &timed.properties, measure, &timed.ledger)
     }
 }

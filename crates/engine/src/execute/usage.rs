@@ -6,15 +6,14 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use datafusion::common::Result;
 use pellucid_trace::{HeldMemory, Peak, Spill, StageIx};
 
-/// Fifths of a memory budget that exchanges may take before they spill.
-pub(crate) const EXCHANGE_FIFTHS: u64 = 2;
 /// Batches between two stages.
-pub(crate) const EXCHANGE: &str = "exchange";
+pub(crate) const EXCHANGE: &str = HeldMemory::EXCHANGE;
 /// Input that was read for multitasks, before it is decoded.
 pub(crate) const BUFFERS: &str = "buffers";
 
@@ -33,6 +32,17 @@ struct State {
     exchange_bytes: u64,
     max_exchange_bytes: u64,
     spill: Spill,
+    /// In the order in which they were created.
+    movable: Vec<Weak<dyn Movable>>,
+}
+
+/// Batches that may go to disk when operators need their memory.
+pub(crate) trait Movable: Send + Sync {
+    /// Moves batches of at least `bytes` to disk, if there are as many. Returns the bytes of memory that they took.
+    ///
+    /// # Errors
+    /// Returns an error if no file can be created, or a batch cannot be encoded.
+    fn move_to_disk(&self, bytes: u64) -> Result<u64>;
 }
 
 impl State {
@@ -81,6 +91,27 @@ impl Usage {
         state.exchange_bytes = state.exchange_bytes.saturating_sub(bytes);
     }
 
+    /// Adds batches that may go to disk.
+    pub(crate) fn may_move(&self, batches: Weak<dyn Movable>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).movable.push(batches);
+    }
+
+    /// Moves batches of about `bytes` to disk, the newest first. Returns false if there are none.
+    fn make_room(&self, bytes: u64) -> Result<bool> {
+        let movable = {
+            let state = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.movable.retain(|batches| batches.strong_count() > 0);
+            state.movable.clone()
+        };
+        let mut moved = 0;
+        for batches in movable.iter().rev().filter_map(Weak::upgrade) {
+            if moved < bytes {
+                moved += batches.move_to_disk(bytes - moved)?;
+            }
+        }
+        Ok(moved > 0)
+    }
+
     /// Counts a monotask that wrote or read batches.
     pub(crate) fn spilled(&self, write_bytes: u64, read_bytes: u64, took: Duration) {
         let spill = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner).spill;
@@ -99,7 +130,7 @@ impl Usage {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Outputs are reserved before they are compact.
         let exchanges = state.max_exchange_bytes / 4 * 5;
-        let sufficient = (exchanges * 5).div_ceil(EXCHANGE_FIFTHS).max(state.peak_bytes);
+        let sufficient = (exchanges * 5).div_ceil(HeldMemory::EXCHANGE_FIFTHS).max(state.peak_bytes);
         let spill = Spill { sufficient_memory_bytes: sufficient, ..state.spill };
         (spill.write_bytes > 0).then_some(spill)
     }
@@ -138,6 +169,14 @@ impl Holder {
     pub(crate) fn current(consumer: &str) -> Option<Self> {
         let current = CURRENT.with_borrow(Clone::clone);
         current.map(|(usage, stage)| Self { usage, stage, what: kind(consumer) })
+    }
+
+    /// Moves batches of about `bytes` of the same job to disk. Returns false if there are none.
+    ///
+    /// # Errors
+    /// Returns an error if no file can be created, or a batch cannot be encoded.
+    pub(crate) fn make_room(&self, bytes: usize) -> Result<bool> {
+        self.usage.make_room(bytes as u64)
     }
 
     pub(crate) fn grow(&self, bytes: usize) {

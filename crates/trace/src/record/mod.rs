@@ -482,6 +482,13 @@ pub struct HeldMemory {
     pub bytes: u64,
 }
 
+impl HeldMemory {
+    /// `what` for batches between two stages.
+    pub const EXCHANGE: &str = "exchange";
+    /// Fifths of its memory budget that a job's exchanges may take.
+    pub const EXCHANGE_FIFTHS: u64 = 2;
+}
+
 /// The last line of a complete trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct End {

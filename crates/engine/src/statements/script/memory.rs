@@ -31,12 +31,10 @@ impl Pool {
         self.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Tells the holder of a reservation of its change.
-    fn tell(&self, reservation: &MemoryReservation, change: impl FnOnce(&Holder)) {
+    /// Returns the holder of a reservation; `None` for exchanges.
+    fn holder(&self, reservation: &MemoryReservation) -> Option<Holder> {
         let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(holder) = holders.get(&reservation.consumer().id()) {
-            change(holder);
-        }
+        holders.get(&reservation.consumer().id()).cloned()
     }
 
     pub(crate) fn limit(&self) -> Option<usize> {
@@ -61,34 +59,37 @@ impl MemoryPool for Pool {
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         self.used.fetch_add(additional, Ordering::Relaxed);
-        self.tell(reservation, |holder| holder.grow(additional));
+        self.holder(reservation).iter().for_each(|holder| holder.grow(additional));
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.used.fetch_sub(shrink, Ordering::Relaxed);
-        self.tell(reservation, |holder| holder.shrink(shrink));
+        self.holder(reservation).iter().for_each(|holder| holder.shrink(shrink));
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let limit = self.limit.load(Ordering::Relaxed);
         let grown = |used: usize| used.checked_add(additional).filter(|used| *used <= limit);
-        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
-            Ok(_) => {
-                self.tell(reservation, |holder| holder.grow(additional));
-                Ok(())
-            }
-            Err(used) => {
+        let holder = self.holder(reservation);
+        loop {
+            let Err(used) = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) else {
+                holder.iter().for_each(|holder| holder.grow(additional));
+                return Ok(());
+            };
+            let lacking = used.saturating_add(additional) - limit;
+            // Exchanges put their own batches on disk.
+            let made_room = holder.as_ref().map(|holder| holder.make_room(lacking)).transpose()?;
+            if made_room != Some(true) {
                 let mb = |bytes: usize| format!("{:.1} MB", bytes as f64 / 1e6);
-                let mut purpose = EXCHANGE.to_string();
-                self.tell(reservation, |holder| purpose = holder.to_string());
-                Err(DataFusionError::ResourcesExhausted(format!(
+                let purpose = holder.map_or(EXCHANGE.to_string(), |holder| holder.to_string());
+                return Err(DataFusionError::ResourcesExhausted(format!(
                     "the query needs {} more for {purpose}, beside {}, and {} of {} are left; it takes at least {}",
                     mb(additional),
                     mb(reservation.size()),
                     mb(limit.saturating_sub(used)),
                     mb(limit),
                     mb(used.saturating_add(additional))
-                )))
+                )));
             }
         }
     }

@@ -69,7 +69,7 @@ fn read_less(recorded: &mut Recorded, saved: &Table<StageIx, Saved>) {
     for task in Arc::make_mut(&mut recorded.tasks).iter_mut() {
         let Some(saved) = saved.get(task.stage).filter(|saved| **saved != Saved::default()) else { continue };
         for monotask in &mut task.monotasks {
-            if is_input(monotask.phase, &services[monotask.resource].kind) {
+            if is_input(monotask, services) {
                 monotask.work *= 1.0 - saved.bytes;
             }
             if monotask.phase == Phase::Compute {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pellucid_trace::Phase;
 
-use super::recorded::{Mono, Recorded, Task};
+use super::recorded::{Recorded, Task};
 use super::rework;
 use super::scenario::Scenario;
 use crate::index::{JobIx, Table};
@@ -71,28 +71,20 @@ impl Scenario {
     }
 }
 
-/// Returns true for a monotask that writes batches that do not fit, or reads them back: while computing, nothing else is
-/// read.
-fn spills(task: &Task, monotask: &Mono) -> bool {
-    let while_computing =
-        || monotask.after.iter().any(|before| task.monotasks[*before as usize].phase == Phase::Compute);
-    monotask.phase == Phase::Spill || monotask.phase == Phase::Read && while_computing()
-}
-
 /// Makes a job spill `factor` times as much: its monotasks on disks and, next to each, the core time of encoding or
 /// decoding.
 fn spill_times(recorded: &mut Recorded, job: JobIx, factor: f64) {
     let Some(core_ns) = recorded.memory[job].core_ns.filter(|_| factor != 1.0) else { return };
     let of_job = |task: &Task| recorded.stages[task.stage].job == job;
     let spilled = recorded.tasks.iter().filter(|task| of_job(task));
-    let spilled = spilled.flat_map(|task| task.monotasks.iter().filter(|monotask| spills(task, monotask)));
+    let spilled = spilled.flat_map(|task| task.monotasks.iter().filter(|monotask| monotask.spills));
     let all: f64 = spilled.map(|monotask| monotask.work).sum();
     let core_per_work = ratio(core_ns, all).unwrap_or(0.0);
     let stages = recorded.stages.clone();
     for task in Arc::make_mut(&mut recorded.tasks).iter_mut().filter(|task| stages[task.stage].job == job) {
         for place in 0..task.monotasks.len() {
             let monotask = &task.monotasks[place];
-            if !spills(task, monotask) {
+            if !monotask.spills {
                 continue;
             }
             let core = core_per_work * monotask.work * (factor - 1.0);
@@ -113,6 +105,6 @@ fn spill_times(recorded: &mut Recorded, job: JobIx, factor: f64) {
         }
     }
     if factor == 0.0 {
-        rework::drop_each(recorded, |task, monotask| stages[task.stage].job == job && spills(task, monotask));
+        rework::drop_each(recorded, |task, monotask| stages[task.stage].job == job && monotask.spills);
     }
 }

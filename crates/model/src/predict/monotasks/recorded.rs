@@ -18,7 +18,7 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use pellucid_trace::{Multitask, Part, Phase, Trace, kind};
+use pellucid_trace::{HeldMemory, Multitask, Part, Phase, Trace, kind};
 
 use super::service::Service;
 use crate::index::{Ix, JobIx, MachineIx, MonotaskIx, MultitaskIx, ResourceIx, StageIx, Table};
@@ -40,6 +40,8 @@ pub(crate) struct Mono {
     pub cached_bytes: f64,
     /// Time that its slot was free before it started.
     pub lag_ns: u64,
+    /// True if it writes batches that did not fit into memory, or reads them back.
+    pub spills: bool,
     /// Indices of the monotasks of its multitask that it depends on, ascending.
     pub after: Vec<u32>,
 }
@@ -123,9 +125,6 @@ pub(crate) struct ReadColumn {
     pub bytes: f64,
 }
 
-/// Exchanges spill beyond this share of the budget.
-const EXCHANGES: f64 = 0.4;
-
 /// The memory of a recorded job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
@@ -143,8 +142,9 @@ impl Memory {
             let Some(memory) = all.get_mut(JobIx(end.job)) else { continue };
             // An exchange that was full at the peak would have fit into its share.
             let held = end.peak.as_ref().map(|peak| {
-                let exchanges = peak.held_by.iter().filter(|held| held.what == "exchange");
-                (peak.bytes as f64).max(exchanges.map(|held| held.bytes as f64).sum::<f64>() / EXCHANGES)
+                let exchanges = peak.held_by.iter().filter(|held| held.what == HeldMemory::EXCHANGE);
+                let exchanges: f64 = exchanges.map(|held| held.bytes as f64).sum();
+                (peak.bytes as f64).max(exchanges * 5.0 / HeldMemory::EXCHANGE_FIFTHS as f64)
             });
             let spilled = end.spill.map(|spill| spill.sufficient_memory_bytes as f64);
             *memory =
@@ -195,6 +195,7 @@ impl Recorded {
         if recorded.memory_bytes.is_empty() {
             recorded.memory_bytes.push(None);
         }
+        mark_spills(&mut recorded);
         submissions(trace, &members, &ends, &mut recorded);
         recorded
     }
@@ -393,6 +394,7 @@ fn task(
             waits: share(monotask.cpu_ns).filter(|_| core_time.is_none()).map_or(0.0, |ran| work - ran),
             cached_bytes: monotask.cached_bytes.map_or(0.0, |b| b as f64),
             lag_ns: lags[*m],
+            spills: false,
             after: std::mem::take(&mut after[place]),
         }
     };
@@ -403,6 +405,22 @@ fn task(
         submission: Submission::WithStage(0),
         plan_ns: queued.map_or(0, |at| at.saturating_sub(task.admitted_ns)),
         monotasks: of_task.iter().enumerate().map(one).collect(),
+    }
+}
+
+/// Marks the monotasks of spilling, in jobs that spilled: what a multitask reads while it computes.
+fn mark_spills(recorded: &mut Recorded) {
+    for task in Arc::make_mut(&mut recorded.tasks) {
+        if recorded.memory[recorded.stages[task.stage].job].core_ns.is_none() {
+            continue;
+        }
+        for place in 0..task.monotasks.len() {
+            let monotask = &task.monotasks[place];
+            let computed =
+                monotask.after.iter().any(|before| task.monotasks[*before as usize].phase == Phase::Compute);
+            task.monotasks[place].spills =
+                monotask.phase == Phase::Spill || monotask.phase == Phase::Read && computed;
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pellucid_trace::{Phase, kind};
 
 use super::recorded::{Mono, Recorded, Submission, Task};
+use super::service::Service;
 use crate::index::{Ix, MachineIx, MultitaskIx, ResourceIx, StageIx, Table};
 use crate::whatif::Amount;
 
@@ -109,8 +110,7 @@ pub(crate) fn input_in_memory(recorded: &mut Recorded, decoded: bool, copy_ns: f
     let mut copied = 0.0;
     let mut kept = Table::<MultitaskIx, _>::default();
     for task in Arc::make_mut(&mut recorded.tasks) {
-        let input: Vec<bool> =
-            task.monotasks.iter().map(|m| is_input(m.phase, &recorded.services[m.resource].kind)).collect();
+        let input: Vec<bool> = task.monotasks.iter().map(|m| is_input(m, &recorded.services)).collect();
         if input.contains(&true) {
             remove_waits(task);
         }
@@ -155,7 +155,7 @@ pub(crate) fn scale_input(recorded: &mut Recorded, stage: StageIx, factor: f64) 
     for task in Arc::make_mut(&mut recorded.tasks).iter_mut().filter(|task| task.stage == stage) {
         for monotask in &mut task.monotasks {
             monotask.cached_bytes *= factor;
-            if is_input(monotask.phase, &services[monotask.resource].kind) {
+            if is_read(monotask, services) {
                 monotask.work *= factor;
             }
         }
@@ -217,7 +217,7 @@ pub(crate) fn on_storage(
         let mut input = None;
         for (place, monotask) in task.monotasks.iter_mut().enumerate() {
             let service = &services[monotask.resource];
-            let reads = is_input(monotask.phase, &service.kind);
+            let reads = is_input(monotask, services);
             let writes = monotask.phase == Phase::Write && !service.timed;
             if !(reads || writes) {
                 continue;
@@ -278,6 +278,7 @@ fn read_of(resource: ResourceIx, phase: Phase, bytes: f64) -> Mono {
         waits: 0.0,
         cached_bytes: 0.0,
         lag_ns: 0,
+        spills: false,
         after: Vec::new(),
     }
 }
@@ -312,7 +313,7 @@ pub(crate) fn scale_driver(recorded: &mut Recorded, factor: f64) {
 pub(crate) fn read_for_free(recorded: &mut Recorded, free: &Table<ResourceIx, bool>) {
     for task in Arc::make_mut(&mut recorded.tasks) {
         let services = &recorded.services;
-        let reads = |m: &Mono| free[m.resource] && is_input(m.phase, &services[m.resource].kind);
+        let reads = |m: &Mono| free[m.resource] && is_read(m, services);
         if task.monotasks.iter().any(reads) {
             remove_waits(task);
         }
@@ -411,12 +412,18 @@ pub(crate) fn machines(recorded: &mut Recorded, wanted: u32, crossing: f64) {
 /// Returns true if anything is read from a disk or store, or was in the page cache.
 pub(crate) fn has_input(recorded: &Recorded) -> bool {
     let mut monotasks = recorded.tasks.iter().flat_map(|t| &t.monotasks);
-    monotasks.any(|m| m.cached_bytes > 0.0 || is_input(m.phase, &recorded.services[m.resource].kind))
+    monotasks.any(|m| m.cached_bytes > 0.0 || is_input(m, &recorded.services))
 }
 
-/// Returns true for input: fetches from a store are input, fetches from another machine are exchanges.
-pub(crate) fn is_input(phase: Phase, kind: &str) -> bool {
-    phase == Phase::Read || (phase == Phase::Fetch && kind == kind::STORE)
+/// Returns true for reads of input: fetches from a store are input, fetches from another machine are exchanges.
+pub(crate) fn is_input(monotask: &Mono, services: &Table<ResourceIx, Service>) -> bool {
+    is_read(monotask, services) && !monotask.spills
+}
+
+/// Returns true for reads of input, or of what was spilled.
+fn is_read(monotask: &Mono, services: &Table<ResourceIx, Service>) -> bool {
+    let stored = || services[monotask.resource].kind == kind::STORE;
+    monotask.phase == Phase::Read || (monotask.phase == Phase::Fetch && stored())
 }
 
 /// Bundles neighbouring multitasks of large stages if there are more than [`MAX_TASKS`] in all. With so

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use pellucid_trace::kind;
+use pellucid_trace::{Phase, kind};
 
 use super::curve::Curve;
 use super::operators::exchanges;
-use super::recorded::Recorded;
+use super::recorded::{Mono, Recorded};
 use super::rework::{self, Requests};
 use super::rows::Reach;
 use super::service::{Service, core_curve};
@@ -381,8 +381,8 @@ impl Scenario {
     }
 
     fn input(&mut self, from: InputFrom) -> Result<(), WhatIfError> {
-        let phases = self.recorded.tasks.iter().flat_map(|t| &t.monotasks).map(|m| m.phase);
-        if phases.clone().any(|p| p == pellucid_trace::Phase::Spill) {
+        let unknown = |m: &Mono| m.phase == Phase::Spill && !m.spills;
+        if self.recorded.tasks.iter().flat_map(|t| &t.monotasks).any(unknown) {
             self.assume("all bytes read count as input: the trace does not separate them from spills".into());
         }
         let decoded = from == InputFrom::MemoryDecoded;
@@ -432,7 +432,7 @@ impl Scenario {
         let points = storage.read.iter().map(|(n, rate)| (f64::from(*n), rate / 1e9));
         let curve = Curve::through(points.collect());
         let writes = self.recorded.tasks.iter().flat_map(|t| &t.monotasks);
-        let writes = writes.filter(|m| m.phase == pellucid_trace::Phase::Write).count() > 0;
+        let writes = writes.filter(|m| m.phase == Phase::Write).count() > 0;
         let Some(write) = storage.write_bytes_per_s.or((!writes).then_some(curve.max * 1e9)) else {
             return Err(WhatIfError::Failed(format!(
                 "cannot use {}: this job writes, and writing was not measured; probe again with more time",
