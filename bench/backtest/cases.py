@@ -73,11 +73,11 @@ TWO_DISKS_MB = {"rankings": 25, "bdb-2": 30, "bdb-3": 60, "documents": 100}
 BALANCED_MB = {"bdb-2a": 125, "bdb-2c": 75, "bdb-3c": 200, "bdb-4": 200, "sort-10": 200, "sort-20": 250}
 # Budgets with which a query spills: the baseline's, another, and one that suffices.
 SPILLS = {
-    "sort-10": ("64MiB", "128MiB", "4GiB"),
-    "sort-20": ("64MiB", "128MiB", "4GiB"),
-    "sort-50": ("64MiB", "128MiB", "4GiB"),
-    "bdb-2c": ("32MiB", "64MiB", "4GiB"),
-    "bdb-3c": ("32MiB", "64MiB", "4GiB"),
+    "sort-10": ("128MiB", "256MiB", "4GiB"),
+    "sort-20": ("128MiB", "256MiB", "4GiB"),
+    "sort-50": ("128MiB", "256MiB", "4GiB"),
+    "bdb-2c": ("256MiB", "384MiB", "4GiB"),
+    "bdb-3c": ("64MiB", "256MiB", "4GiB"),
 }
 # Of these, the queries that also run on a spinning disk.
 SPINNING = ("sort-20", "sort-50", "bdb-2c", "bdb-3c")

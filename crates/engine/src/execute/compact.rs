@@ -2,6 +2,7 @@
 //!
 //! Most keys, dates and amounts differ by less than their types allow: a column of whole numbers is kept as its least value
 //! and the differences to it, in as few bytes as the largest one needs. Its values are the same bits when they come back.
+//! The tables of joins keep their columns like this too, and rows are taken from them one by one.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use datafusion::arrow::array::{
     Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, MAX_INLINE_VIEW_LEN, PrimitiveArray, make_array,
 };
 use datafusion::arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
+use datafusion::arrow::compute::interleave;
 use datafusion::arrow::datatypes::{
     ArrowNativeType, DataType, SchemaRef, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
@@ -27,15 +29,16 @@ pub(crate) struct Compact {
     pub batch_bytes: u64,
 }
 
+/// A column that takes less memory, where it can.
 #[derive(Clone)]
-enum Column {
+pub(crate) enum Column {
     Array(ArrayRef),
     Differences(Narrow),
 }
 
 /// A column of whole numbers.
 #[derive(Clone)]
-struct Narrow {
+pub(crate) struct Narrow {
     data_type: DataType,
     least: Number,
     differences: Differences,
@@ -63,14 +66,9 @@ impl Compact {
         let (schema, arrays, rows) = batch.into_parts();
         let (mut bytes, mut batch_bytes) = (0, 0);
         let mut column = |array: ArrayRef| {
-            if let Some(column) = differences(&array) {
-                let (of_column, of_array) = column.bytes();
-                (bytes, batch_bytes) = (bytes + of_column, batch_bytes + of_array);
-                return Column::Differences(column);
-            }
-            let of_array = array_bytes(&array);
-            (bytes, batch_bytes) = (bytes + of_array, batch_bytes + of_array);
-            Column::Array(without_rest(array, of_array))
+            let (column, of_column, of_array) = Column::of(array);
+            (bytes, batch_bytes) = (bytes + of_column, batch_bytes + of_array);
+            column
         };
         let columns = arrays.into_iter().map(&mut column).collect();
         Self { schema, rows, columns, bytes, batch_bytes }
@@ -136,6 +134,23 @@ impl Compact {
 }
 
 impl Column {
+    /// Returns a column, its memory, and that of the array.
+    pub(crate) fn of(array: ArrayRef) -> (Self, u64, u64) {
+        if let Some(narrow) = differences(&array) {
+            let (bytes, of_array) = narrow.bytes();
+            return (Column::Differences(narrow), bytes, of_array);
+        }
+        let bytes = array_bytes(&array);
+        (Column::Array(without_rest(array, bytes)), bytes, bytes)
+    }
+
+    fn nulls(&self) -> Option<&NullBuffer> {
+        match self {
+            Column::Array(array) => array.nulls(),
+            Column::Differences(narrow) => narrow.nulls.as_ref(),
+        }
+    }
+
     fn slice(&self, from: usize, rows: usize) -> Self {
         match self {
             Column::Array(array) => Column::Array(array.slice(from, rows)),
@@ -179,6 +194,57 @@ impl Column {
             Column::Differences(narrow) => narrow.array(),
         }
     }
+}
+
+/// Returns rows of one column of several tables, each by its table and its place there.
+///
+/// # Errors
+/// Returns an error if the columns have different types.
+pub(crate) fn interleaved(columns: &[&Column], rows: &[(usize, usize)]) -> Result<ArrayRef, ArrowError> {
+    let mut narrow = columns.iter().filter_map(|column| match column {
+        Column::Differences(narrow) => Some(narrow),
+        Column::Array(_) => None,
+    });
+    let Some(one) = narrow.next() else {
+        let array = |column: &&Column| column.array();
+        let arrays = columns.iter().map(array).collect::<Result<Vec<_>, _>>()?;
+        return interleave(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>(), rows);
+    };
+    let values = match one.least {
+        Number::Of4(_) => values_of::<i32>(columns, rows),
+        Number::Of8(_) => values_of::<i64>(columns, rows),
+        Number::Of16(_) => values_of::<i128>(columns, rows),
+    };
+    let nulls: Vec<Option<&NullBuffer>> = columns.iter().map(|column| column.nulls()).collect();
+    let valid = |&(table, row): &(usize, usize)| nulls[table].is_none_or(|nulls| nulls.is_valid(row));
+    let nulls = nulls.iter().any(Option::is_some).then(|| rows.iter().map(valid).collect::<NullBuffer>());
+    let data = ArrayData::builder(one.data_type.clone()).len(rows.len()).add_buffer(values);
+    Ok(make_array(data.nulls(nulls).build()?))
+}
+
+/// The values of a column.
+enum Values<T: ArrowNativeType> {
+    Whole(ScalarBuffer<T>),
+    Differences(T, Differences),
+}
+
+fn values_of<T: Whole>(columns: &[&Column], rows: &[(usize, usize)]) -> Buffer {
+    let of_column = |column: &&Column| match column {
+        Column::Array(array) => {
+            let data = array.to_data();
+            Values::Whole(ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len()))
+        }
+        Column::Differences(narrow) => Values::Differences(T::of(narrow.least), narrow.differences.clone()),
+    };
+    let tables: Vec<Values<T>> = columns.iter().map(of_column).collect();
+    let value = |&(table, row): &(usize, usize)| match &tables[table] {
+        Values::Whole(values) => values[row],
+        Values::Differences(least, Differences::Of1(differences)) => least.plus(differences[row].into()),
+        Values::Differences(least, Differences::Of2(differences)) => least.plus(differences[row].into()),
+        Values::Differences(least, Differences::Of4(differences)) => least.plus(differences[row].into()),
+        Values::Differences(least, Differences::Of8(differences)) => least.plus(differences[row]),
+    };
+    rows.iter().map(value).collect::<Vec<T>>().into()
 }
 
 impl Differences {
@@ -259,6 +325,8 @@ fn differences(array: &ArrayRef) -> Option<Narrow> {
 /// A whole number, signed or not: differences wrap around, so that they are right for both.
 trait Whole: ArrowNativeType + Ord {
     fn number(self) -> Number;
+    /// Returns the lower bits of a number, which is all of it if it has this width.
+    fn of(number: Number) -> Self;
     /// Returns `self - least` if it fits.
     fn over(self, least: Self) -> Option<u64>;
     /// Returns the lower bits of `self - least`.
@@ -271,6 +339,14 @@ macro_rules! whole {
         impl Whole for $type {
             fn number(self) -> Number {
                 Number::$number(self)
+            }
+
+            fn of(number: Number) -> Self {
+                match number {
+                    Number::Of4(number) => number as $type,
+                    Number::Of8(number) => number as $type,
+                    Number::Of16(number) => number as $type,
+                }
             }
 
             fn over(self, least: Self) -> Option<u64> {
@@ -435,6 +511,28 @@ mod tests {
         let zoned = TimestampMicrosecondArray::from(vec![Some(1 << 50), None, Some((1 << 50) + 5)]);
         assert_eq!(bytes(zoned.with_timezone("Europe/Berlin")), 3 + 1);
         assert_eq!(bytes(Int64Array::from(vec![None, None, None])), 3 + 1);
+    }
+
+    #[test]
+    fn rows_of_tables_come_back_from_any_width() {
+        let check = |arrays: &[ArrayRef]| {
+            let columns: Vec<Column> = arrays.iter().map(|array| Column::of(Arc::clone(array)).0).collect();
+            let rows: Vec<(usize, usize)> =
+                (0..5).flat_map(|i| (0..arrays.len()).map(move |t| (t, (i * 7 + t) % 3))).collect();
+            let expected: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+            let found = interleaved(&columns.iter().collect::<Vec<_>>(), &rows).unwrap();
+            assert_eq!(&found, &interleave(&expected, &rows).unwrap());
+        };
+        let numbers =
+            |range: i64| Arc::new(Int64Array::from(vec![Some(7 - range), None, Some(7)])) as ArrayRef;
+        check(&[numbers(9), numbers(999), numbers(99_999), numbers(i64::MAX)]);
+        check(&[numbers(i64::MAX), numbers(9).slice(0, 3)]);
+        let amount = |range: i128| -> ArrayRef {
+            let values = Decimal128Array::from_iter_values([range, 1, 0]);
+            Arc::new(values.with_precision_and_scale(38, 2).unwrap())
+        };
+        check(&[amount(1 << 40), amount(1 << 100), amount(3)]);
+        check(&[Arc::new(StringViewArray::from(vec!["a", "b", "a text of some letters"]))]);
     }
 
     #[test]

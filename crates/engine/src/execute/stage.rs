@@ -32,6 +32,7 @@ use crate::execute::spill::{Shares, Spill};
 use crate::execute::timing::{Measure, TimedExec};
 use crate::execute::work::StageWork;
 use crate::plan::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};
+use crate::plan::estimates::row_bytes;
 use crate::plan::operators::{Operators, Place, detail};
 use crate::scan::columns::ColumnsExec;
 use crate::scan::dynamic_filter::KeyFilter;
@@ -93,7 +94,10 @@ impl ReadyStage {
         let read = reads.map(|task| task.decoded_bytes + task.needs.iter().map(Need::bytes).sum::<u64>());
         let read = read.sum::<u64>();
         // A sort has its input and its output at once. From an exchange, both fit by its share of the budget.
-        let read = if sorts(&self.plan) { 2 * read } else { read };
+        let read = match sorted_bytes(&self.plan) {
+            Some(sorted) => 2 * read.max(read * sorted as u64 / leaf_bytes(&self.plan).max(1) as u64),
+            None => read,
+        };
         read + exchange_bytes(&self.plan, multitask)
     }
 
@@ -426,9 +430,20 @@ fn last_of(node: &Node) -> Vec<usize> {
     last
 }
 
-/// Returns true if a node, or one below it, sorts all of its rows.
-fn sorts(node: &Node) -> bool {
-    sorts_all(node) || node.children().into_iter().any(sorts)
+/// Returns the bytes of a row that a node, or one below it, sorts with all others; `None` if none does.
+fn sorted_bytes(node: &Node) -> Option<usize> {
+    if sorts_all(node) {
+        return Some(row_bytes(&node.schema()));
+    }
+    node.children().into_iter().find_map(sorted_bytes)
+}
+
+/// Returns the bytes of a row of each leaf.
+fn leaf_bytes(node: &Node) -> usize {
+    match node.children().as_slice() {
+        [] => row_bytes(&node.schema()),
+        children => children.iter().map(|child| leaf_bytes(child)).sum(),
+    }
 }
 
 fn sorts_all(node: &Node) -> bool {

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
-use datafusion::arrow::compute::{BatchCoalescer, filter_record_batch, interleave, not, take};
+use datafusion::arrow::compute::{BatchCoalescer, filter_record_batch, not, take};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatchOptions;
 use datafusion::common::cast::as_boolean_array;
@@ -39,6 +39,7 @@ use datafusion::physical_plan::{
 use futures::future::OptionFuture;
 use futures::{Stream, StreamExt, TryStreamExt};
 
+use crate::execute::compact::interleaved;
 use crate::execute::exchange::{BATCH_ROWS, coalescer};
 use crate::plan::cut::Node;
 use table::{END, Equality, KeyExprs, Keys, Table};
@@ -184,7 +185,7 @@ impl ExecutionPlan for DividedJoinExec {
             let probe = Arc::clone(&self.probe);
             let joined = futures::stream::once(async move {
                 let tables = vec![Arc::new(Building::table(&shared, partition, Arc::clone(&context)).await?)];
-                let empty = tables[0].rows.num_rows() == 0;
+                let empty = tables[0].rows == 0;
                 let (probe, step) = match empty && shared.join_type.empty_build_side_produces_empty_result() {
                     true => (None, Step::End),
                     false => (Some(probe.execute(partition, context)?), Step::Ask),
@@ -197,7 +198,7 @@ impl ExecutionPlan for DividedJoinExec {
         }
         let tables = shared.tables()?;
         let is_last = self.last() == Some(partition);
-        let empty = tables.iter().all(|table| table.rows.num_rows() == 0);
+        let empty = tables.iter().all(|table| table.rows == 0);
         let step = match is_last {
             _ if empty && shared.join_type.empty_build_side_produces_empty_result() => Step::End,
             true => Step::Rest(0, 0),
@@ -420,26 +421,25 @@ impl Joining {
     /// Adds rows of the build side to the output, and returns the next step.
     fn rest(&mut self, index: usize, from: usize) -> Result<Step> {
         let Some(table) = self.tables.get(index) else { return Ok(Step::End) };
-        let to = (from + BATCH_ROWS).min(table.rows.num_rows());
+        let to = (from + BATCH_ROWS).min(table.rows);
         let join_type = self.shared.join_type;
         let wanted = |row: &usize| match join_type {
             JoinType::LeftMark => true,
             JoinType::LeftSemi => table.is_visited(*row),
             _ => !table.is_visited(*row),
         };
-        let rows: Vec<u32> = (from..to).filter(wanted).map(|row| row as u32).collect();
+        let rows: Vec<(usize, usize)> = (from..to).filter(wanted).map(|row| (0, row)).collect();
         if !rows.is_empty() {
-            let indices = UInt32Array::from(rows);
-            let of_table = |column| Ok(take(table.rows.column(column), &indices, None)?);
-            let none = |column| Ok(nulls(&self.shared.probe, column, indices.len()));
+            let of_table = |column| Ok(interleaved(&[table.column(column)], &rows)?);
+            let none = |column| Ok(nulls(&self.shared.probe, column, rows.len()));
             let mark = || -> ArrayRef {
-                let visited = |row: &u32| Some(table.is_visited(*row as usize));
-                Arc::new(indices.values().iter().map(visited).collect::<BooleanArray>())
+                let visited = |&(_, row): &(usize, usize)| Some(table.is_visited(row));
+                Arc::new(rows.iter().map(visited).collect::<BooleanArray>())
             };
             let (schema, columns) = (&self.shared.schema, &self.shared.columns);
-            self.output.push(batch(schema, columns, indices.len(), of_table, none, mark)?)?;
+            self.output.push(batch(schema, columns, rows.len(), of_table, none, mark)?)?;
         }
-        Ok(if to < table.rows.num_rows() { Step::Rest(index, to) } else { Step::Rest(index + 1, 0) })
+        Ok(if to < table.rows { Step::Rest(index, to) } else { Step::Rest(index + 1, 0) })
     }
 }
 
@@ -554,8 +554,8 @@ impl Probed {
         pairs: &'a Pairs,
     ) -> impl Fn(usize) -> Result<ArrayRef> + use<'a> {
         move |column| {
-            let of_tables: Vec<_> = tables.iter().map(|table| table.rows.column(column).as_ref()).collect();
-            Ok(interleave(&of_tables, &pairs.build)?)
+            let of_tables: Vec<_> = tables.iter().map(|table| table.column(column)).collect();
+            Ok(interleaved(&of_tables, &pairs.build)?)
         }
     }
 

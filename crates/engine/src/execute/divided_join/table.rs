@@ -1,6 +1,6 @@
 //! A hash table over one partition of a join's build side.
 //!
-//! Rows stay as they are, column by column. The table has a chain of rows for each slot: the slot's first row, and after
+//! Rows are column by column, in as few bytes as the values of a column need. The table has a chain of rows for each slot: the slot's first row, and after
 //! each row the next one, which takes 8 to 12 bytes for each row.
 
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::hash_utils::create_hashes;
 use datafusion::common::{DataFusionError, NullEquality, Result, internal_datafusion_err};
 use datafusion::execution::memory_pool::MemoryReservation;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{PhysicalExpr, expressions};
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::joins::utils::JoinKeyComparator;
 use datafusion::physical_plan::repartition::REPARTITION_RANDOM_STATE;
 
-use crate::execute::compact::{batch_bytes, with_own_values};
+use crate::execute::compact::{Column, batch_bytes, with_own_values};
 
 /// The end of a chain.
 pub(super) const END: u32 = u32::MAX;
@@ -86,8 +86,9 @@ fn values<T: ArrowNativeType>(key: &ArrayRef) -> ScalarBuffer<T> {
 
 /// A table.
 pub(super) struct Table {
-    /// The rows in the order in which they were read.
-    pub rows: RecordBatch,
+    /// Number of rows, in the order in which they were read.
+    pub rows: usize,
+    columns: Vec<Column>,
     keys: Keys,
     /// First row of each slot.
     heads: Vec<u32>,
@@ -126,13 +127,15 @@ impl Table {
                 format!("cannot join: a partition has {rows} rows, more than {END}; use --partitions");
             return Err(DataFusionError::Execution(message));
         }
-        let rows = merged(batches, schema)?;
-        let mut keys = Keys::of(keys, &rows, nulls)?;
+        let merged = merged(batches, schema)?;
+        let column = |key: &Arc<dyn PhysicalExpr>| Some(key.downcast_ref::<expressions::Column>()?.index());
+        let key_columns: Vec<usize> = keys.iter().filter_map(column).collect();
+        let mut keys = Keys::of(keys, &merged, nulls)?;
         let shift = u64::BITS - slots.trailing_zeros();
         let mut heads = vec![END; slots];
-        let mut next = vec![END; rows.num_rows()];
+        let mut next = vec![END; rows];
         // From the last row to the first, so that a chain has them in order.
-        for row in (0..rows.num_rows()).rev().filter(|&row| keys.may_match(row)) {
+        for row in (0..rows).rev().filter(|&row| keys.may_match(row)) {
             let head = &mut heads[(keys.hashes[row] >> shift) as usize];
             next[row] = *head;
             *head = row as u32;
@@ -141,14 +144,31 @@ impl Table {
             keys.hashes = Vec::new();
             reservation.shrink(hash_bytes);
         }
-        let words = if visited { rows.num_rows().div_ceil(64) } else { 0 };
+        let mut freed = 0;
+        let column = |(at, array)| {
+            // Keys are compared as they are.
+            if key_columns.contains(&at) {
+                return Column::Array(array);
+            }
+            let (column, bytes, of_array) = Column::of(array);
+            freed += (of_array - bytes) as usize;
+            column
+        };
+        let (_, arrays, _) = merged.into_parts();
+        let columns = arrays.into_iter().enumerate().map(column).collect();
+        reservation.shrink(freed);
+        let words = if visited { rows.div_ceil(64) } else { 0 };
         let visited = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { rows, keys, heads, next, shift, visited, reservation })
+        Ok(Self { rows, columns, keys, heads, next, shift, visited, reservation })
     }
 
     /// Returns its memory.
     pub(super) fn bytes(&self) -> usize {
         self.reservation.size()
+    }
+
+    pub(super) fn column(&self, index: usize) -> &Column {
+        &self.columns[index]
     }
 
     /// Returns the first row of the chain of a hash.
