@@ -81,7 +81,7 @@ DAMAGED_SNAPSHOTS = """
         count = program.zeros("count", 1, dtype=np.int32)
 
         def step(count):
-            # In vain if this worker has not added to its part of the matrix yet.
+            # No snapshot comes if this worker has not added to its part of the matrix yet.
             until = time.monotonic() + 1
             while count[0] == 6 and not glob.glob(place + "/*/manifest.json") and time.monotonic() < until:
                 time.sleep(0.001)
