@@ -14,7 +14,8 @@ from harness import binary
 from harness.sql import breadth, compare, oracle, random_sql
 
 SEED = os.environ.get("PELLUCID_SEED", "1")
-ROUNDS = 8 if os.environ.get("PELLUCID_FULL") == "1" else 1
+FULL = os.environ.get("PELLUCID_FULL") == "1"
+ROUNDS = 8 if FULL else 1
 QUERIES = 50
 BUDGETS = ("128KiB", "192KiB", "256KiB", "512KiB", "1MiB")
 # Three million rows on either side of a join, each with one partner.
@@ -99,6 +100,31 @@ def test_sort_of_long_texts_is_sorted(pairs, tmp_path):
     before = f"SELECT text, v, lag(text) OVER (ORDER BY file_row_number) AS before FROM read_parquet('{out}', file_row_number=true)"
     found = duck.execute(f"SELECT count(*), sum(v), count(*) FILTER (before > text) FROM ({before})").fetchall()
     assert found == [(3_000_000, PAIRED[0][1], 0)]
+
+
+@pytest.mark.skipif(not FULL, reason="takes two minutes; PELLUCID_FULL=1 runs it")
+def test_join_and_sort_of_ten_times_the_budget_stay_near_it(tmp_path):
+    """The peak of the process is at most 1.15 times the budget and 200 MB."""
+    duck, texts = oracle.connect(), "md5(i::VARCHAR) AS text FROM range({}) t(i)"
+    for name, rows, group in (("a", 6_000_000, 40_000), ("b", 6_000_000, 40_000), ("c", 22_000_000, 60_000)):
+        of_table = f"SELECT i AS k, i * 7 AS v, {texts.format(rows)}"
+        duck.execute(f"COPY ({of_table}) TO '{tmp_path}/{name}.parquet' (ROW_GROUP_SIZE {group})")
+    join = "SELECT count(*) AS n, sum(a.v) AS v, max(b.text) >= min(a.text) AS t FROM 'a.parquet' a JOIN 'b.parquet' b ON a.k = b.k"
+    sort = f"COPY (SELECT text, v, k FROM 'c.parquet' ORDER BY text) TO '{tmp_path}/sorted.parquet'"
+    # A row takes 64 bytes: two numbers, and a text of 32 letters behind 16 bytes that refer to it.
+    for query, mib, bytes_needed in ((join, 32, 6_000_000 * 2 * 64), (sort, 128, 22_000_000 * 64)):
+        trace = tmp_path / "job.trace"
+        options = ("--memory", f"{mib}MiB", "--spill-dir", tmp_path, "--cores", "2", "--trace", trace, "--json")
+        ran = binary.run("sql", query, *options, cwd=tmp_path, timeout=600)
+        assert query is sort or rows_of(ran) == [[6_000_000, 7 * 6_000_000 * 5_999_999 // 2, True]]
+        (job,) = binary.run("analyze", trace, "--json").check().json()["jobs"]
+        assert bytes_needed > 10 * mib * 2**20 and job["spill"]["write_bytes"] > 2 * mib * 2**20, job["spill"]
+        assert job["memory_high_water_bytes"] < 1.15 * mib * 2**20 + 200e6, (query, job["memory_high_water_bytes"])
+    before = (
+        f"SELECT text, v, lag(text) OVER (ORDER BY file_row_number) AS before FROM read_parquet('{tmp_path}/sorted.parquet', file_row_number=true)"
+    )
+    found = duck.execute(f"SELECT count(*), sum(v), count(*) FILTER (before > text) FROM ({before})").fetchall()
+    assert found == [(22_000_000, 7 * 22_000_000 * 21_999_999 // 2, 0)]
 
 
 def test_prediction_with_more_memory_spills_nothing(pairs, tmp_path):
