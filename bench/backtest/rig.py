@@ -167,11 +167,13 @@ class Rig:
         for table, folder in self.tables[query.name].items():
             where = f"s3://data/{folder.relative_to(data.home())}/" if config.link_mbit else self._folder(query, table, config)
             command += ["--table", f"{table}={where}"]
-        for disk in [self.spinning] if config.spinning else self.disks[: config.disks] if not config.link_mbit else ():
-            command += [] if config.spinning else disk.sql_options()
-            command += ["--spill-dir", str(disk.path)] if config.memory else []
+        throttled = [] if config.link_mbit or config.spinning else self.disks[: config.disks]
+        for disk in throttled:
+            command += disk.sql_options()
         if config.memory:
             command += ["--memory", config.memory]
+            for disk in [self.spinning] if config.spinning else throttled:
+                command += ["--spill-dir", str(disk.path)]
         return command
 
     def _prepare(self, query: Query, config: Config) -> None:
