@@ -370,7 +370,6 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
     }
     let waker = mesh.clone();
     let _ = worker.run_queues[0].waker.set(Box::new(move || waker.interrupt()));
-    mesh.dial_controller(&invitation.controller).map_err(wrong)?;
     let io = WorkerIo { mesh: mesh.clone(), worker: &worker };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -384,6 +383,8 @@ pub fn work(plan: Arc<Plan>, invitation: &Invitation, settings: &WorkerSettings)
                 return Err(JobError::no_thread(index, threads, &error));
             }
         }
+        // Last, so that no job runs on a worker that lacks threads.
+        mesh.dial_controller(&invitation.controller).map_err(wrong)?;
         // This thread reports, and receives messages while all others run long tasks.
         let mut reported = Instant::now();
         while !worker.gate.is_stopped() {
