@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import binary
+from harness import binary, traces
 from harness.sql import breadth, compare, oracle, random_sql
 
 SEED = os.environ.get("PELLUCID_SEED", "1")
@@ -96,6 +96,10 @@ def test_sort_of_long_texts_is_sorted(pairs, tmp_path):
     # 200 MB, in which each batch refers to the texts of many others.
     binary.run("sql", query, "--memory", "64MiB", "--spill-dir", tmp_path, "--trace", trace, cwd=pairs).check()
     assert spill_of(trace)["write_bytes"] > 50_000_000
+    # The merge, of the second stage, waits for what it needs next of many runs at once.
+    job = traces.read(trace)
+    of_merge = lambda phase: [m for m in job.of["monotask"] if m["phase"] == phase and job.of["multitask"][m["multitask"]]["stage"] == 1]
+    assert len(of_merge("compute")) < sum(read["bytes"] for read in of_merge("read")) >> 18
     duck = oracle.connect()
     before = f"SELECT text, v, lag(text) OVER (ORDER BY file_row_number) AS before FROM read_parquet('{out}', file_row_number=true)"
     found = duck.execute(f"SELECT count(*), sum(v), count(*) FILTER (before > text) FROM ({before})").fetchall()

@@ -115,8 +115,8 @@ pub(crate) struct Exchange {
     ledger: Arc<dyn Ledger>,
     /// `None` if all batches must stay in memory.
     files: Option<Files>,
-    /// True if a multitask reads one partition only, so that it may read ahead.
-    reads_ahead: bool,
+    /// True if one multitask may read all partitions, such as a merge.
+    merged: bool,
 }
 
 impl fmt::Debug for Exchange {
@@ -133,12 +133,12 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Exchange {
     pub(crate) fn new(partitions: usize, shared: bool, stage: StageIx, ledger: Arc<dyn Ledger>) -> Self {
         let parts = (0..partitions).map(|_| Mutex::default()).collect();
-        Self { parts, shared, stage, ledger, files: None, reads_ahead: false }
+        Self { parts, shared, stage, ledger, files: None, merged: false }
     }
 
     /// Lets batches that do not fit into memory go to `files`.
-    pub(crate) fn spilling(mut self, files: Option<Files>, reads_ahead: bool) -> Self {
-        (self.files, self.reads_ahead) = (files, reads_ahead);
+    pub(crate) fn spilling(mut self, files: Option<Files>, merged: bool) -> Self {
+        (self.files, self.merged) = (files, merged);
         self
     }
 
@@ -250,7 +250,7 @@ impl Exchange {
     /// Returns an exchange for the same stages, with other partitions.
     pub(crate) fn divided_again(&self, partitions: usize) -> Self {
         let files = self.files.as_ref().map(Files::again);
-        Self::new(partitions, false, self.stage, Arc::clone(&self.ledger)).spilling(files, self.reads_ahead)
+        Self::new(partitions, false, self.stage, Arc::clone(&self.ledger)).spilling(files, self.merged)
     }
 
     /// Moves a partition to one of another exchange of the same stages. Returns false if others read it as well.
@@ -436,19 +436,25 @@ struct ExchangeStream {
 
 impl ExchangeStream {
     /// Asks for `block`, and for those after it that are to be read at once.
-    fn load(&mut self, block: Arc<Block>, waker: &Waker) {
+    fn load(&mut self, block: Arc<Block>) {
         let Some(files) = &self.exchange.files else { return };
+        let ahead = files.ahead_bytes(if self.exchange.merged { self.exchange.partitions() } else { 1 });
         let mut bytes = block.bytes();
-        let mut blocks = vec![block];
-        while self.exchange.reads_ahead && files.reads_more(bytes) {
-            let Some(next) = self.exchange.next_block(self.partition, self.position) else { break };
-            self.position += 1;
+        let mut loads = vec![Load::new(block)];
+        while bytes < ahead {
+            let Some(next) = self.next_block() else { break };
             bytes += next.bytes();
-            blocks.push(next);
+            loads.push(Load::new(next));
         }
-        let (loads, monotasks) = files.read(blocks);
+        waiting::read(&loads);
         self.loads = loads.into();
-        waiting::ask(monotasks, waker);
+    }
+
+    /// Takes the next item if it is a block.
+    fn next_block(&mut self) -> Option<Arc<Block>> {
+        let block = self.exchange.next_block(self.partition, self.position)?;
+        self.position += 1;
+        Some(block)
     }
 }
 
@@ -468,11 +474,18 @@ impl Stream for ExchangeStream {
                     Some(Ok(batches)) => self.loaded = batches.into(),
                     Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                     None => {
-                        waiting::ask(Vec::new(), cx.waker());
+                        waiting::wait_for_reads(cx.waker());
                         return Poll::Pending;
                     }
                 }
                 self.loads.pop_front();
+                // A merge that waits for one partition reads what it needs next of the others as well.
+                if self.loads.is_empty()
+                    && self.exchange.merged
+                    && let Some(next) = self.next_block()
+                {
+                    self.load(next);
+                }
                 continue;
             }
             let item = self.exchange.next(self.partition, self.position);
@@ -480,7 +493,7 @@ impl Stream for ExchangeStream {
             match item {
                 None => return Poll::Ready(None),
                 Some(Item::Batch(batch)) => return Poll::Ready(Some(Ok(batch.batch()?))),
-                Some(Item::Block(block)) => self.load(block, cx.waker()),
+                Some(Item::Block(block)) => self.load(block),
             }
         }
     }
@@ -547,7 +560,7 @@ mod tests {
         let usage = Arc::new(Usage::default());
         let spill = Arc::new(Spill { runtime, folders, shares, usage: Arc::clone(&usage) });
         let exchange =
-            Exchange::new(3, false, 0, Arc::new(Unlimited)).spilling(Some(spill.files()), true).movable();
+            Exchange::new(3, false, 0, Arc::new(Unlimited)).spilling(Some(spill.files()), false).movable();
         // Two batches for each partition from each of two multitasks, the later one first.
         let values = |from: i64, part: i64, at: i64| {
             let first = ((part * 2 + from) * 2 + at) * 5000;

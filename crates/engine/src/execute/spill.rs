@@ -27,8 +27,10 @@ use crate::execute::usage::{Movable, Usage};
 
 /// Maximum bytes of a block's batches.
 const BLOCK_BYTES: u64 = 1 << 20;
-/// Maximum bytes that a multitask reads at once of a partition that it reads alone.
+/// Maximum bytes of a partition that a multitask reads at once.
 const AHEAD_BYTES: u64 = 4 << 20;
+/// Bytes after which another monotask reads further blocks, so that a disk reads several for one multitask.
+const READ_BYTES: u64 = 1 << 20;
 /// Output of a multitask that may grow before it is reserved.
 const STEP_BYTES: u64 = 32 << 20;
 
@@ -94,6 +96,8 @@ pub(crate) struct Shares {
     pub step: u64,
     /// Maximum bytes of a block's batches.
     block: u64,
+    /// Maximum bytes of blocks that a multitask reads at once.
+    ahead: u64,
 }
 
 impl Shares {
@@ -102,14 +106,22 @@ impl Shares {
     pub(crate) fn of(budget: Option<usize>, cores: u32) -> Self {
         let Some(budget) = budget.map(|budget| budget as u64) else {
             let (all, step) = (u64::MAX, STEP_BYTES);
-            return Self { exchanges: all, tables: all, partition: all, step, block: BLOCK_BYTES };
+            return Self {
+                exchanges: all,
+                tables: all,
+                partition: all,
+                step,
+                block: BLOCK_BYTES,
+                ahead: AHEAD_BYTES,
+            };
         };
         Self {
             exchanges: budget / 5 * HeldMemory::EXCHANGE_FIFTHS,
             tables: budget / 5,
             partition: budget / 8 / (u64::from(cores) + 1),
             step: (budget / 64).min(STEP_BYTES),
-            block: (budget / 2048).clamp(64 << 10, BLOCK_BYTES),
+            block: (budget / 2048).clamp(16 << 10, BLOCK_BYTES),
+            ahead: budget / 16,
         }
     }
 }
@@ -203,7 +215,7 @@ impl Files {
         }
         let unwritten = blocks.iter().map(|(_, block)| Arc::clone(&block.unwritten)).collect();
         self.spill.usage.converted(now_ns() - start_ns);
-        Ok((blocks, self.timed(self.queued(at, unwritten, monotask))))
+        Ok((blocks, timed(&self.spill.usage, self.queued(at, unwritten, monotask))))
     }
 
     /// Encodes the batches of a block.
@@ -253,20 +265,6 @@ impl Files {
         self.spill.usage.may_move(exchange);
     }
 
-    /// Counts the bytes and the time of a monotask.
-    fn timed(&self, monotask: Monotask) -> Monotask {
-        let (usage, bytes, phase) = (Arc::clone(&self.spill.usage), monotask.bytes, monotask.phase);
-        let inner = monotask.run;
-        let run = move |context: &_| {
-            let started = Instant::now();
-            let done = inner(context);
-            let (written, read) = if phase == Phase::Spill { (bytes, 0) } else { (0, bytes) };
-            usage.spilled(written, read, started.elapsed());
-            done
-        };
-        Monotask { run: Box::new(run), ..monotask }
-    }
-
     /// Returns a file in the folder with the fewest bytes to write.
     fn file(&self) -> Result<(usize, Arc<Scratch>)> {
         let folders = &self.spill.folders;
@@ -286,29 +284,53 @@ impl Files {
         Ok((at, file))
     }
 
-    /// Returns loads of `blocks`, and the monotasks that fill them.
-    pub(crate) fn read(&self, blocks: Vec<Arc<Block>>) -> (Vec<Arc<Load>>, Vec<Monotask>) {
-        let load = |block| Arc::new(Load { block, bytes: Mutex::default() });
-        let loads: Vec<Arc<Load>> = blocks.into_iter().map(load).collect();
-        let same_file = |a: &Arc<Load>, b: &Arc<Load>| Arc::ptr_eq(&a.block.file, &b.block.file);
-        let monotask = |of_file: &[Arc<Load>]| {
-            let ranges = of_file.iter().map(|load| load.block.offset..load.block.offset + load.block.bytes);
-            let loads = of_file.to_vec();
-            self.timed(of_file[0].block.file.read_monotask(ranges.collect(), move |read| {
-                for (load, bytes) in loads.iter().zip(read) {
-                    *lock(&load.bytes) = Some(bytes);
-                }
-            }))
-        };
-        let on_disk: Vec<Arc<Load>> = loads.iter().filter(|load| !load.is_unwritten()).cloned().collect();
-        let monotasks = on_disk.chunk_by(same_file).map(monotask).collect();
-        (loads, monotasks)
+    /// Returns the maximum bytes that a multitask reads at once of each of the partitions that it reads.
+    pub(crate) fn ahead_bytes(&self, partitions: usize) -> u64 {
+        AHEAD_BYTES.min(self.spill.shares.ahead / partitions as u64)
     }
+}
 
-    /// Returns true if a multitask that has `bytes` of blocks to read should read another one at once.
-    pub(crate) fn reads_more(&self, bytes: u64) -> bool {
-        bytes < AHEAD_BYTES
+/// Returns the monotasks that read blocks: those of one file in the order of their places, so that a spinning disk moves
+/// its head little.
+pub(crate) fn read(mut loads: Vec<Arc<Load>>) -> Vec<Monotask> {
+    loads.sort_by_key(|load| (Arc::as_ptr(&load.block.file), load.block.offset));
+    let mut reads: Vec<(u64, Vec<Arc<Load>>)> = Vec::new();
+    for load in loads {
+        match reads.last_mut() {
+            Some((bytes, of_file))
+                if Arc::ptr_eq(&of_file[0].block.file, &load.block.file) && *bytes < READ_BYTES =>
+            {
+                *bytes += load.block.bytes;
+                of_file.push(load);
+            }
+            _ => reads.push((load.block.bytes, vec![load])),
+        }
     }
+    let monotask = |(_, loads): (u64, Vec<Arc<Load>>)| {
+        let ranges = loads.iter().map(|load| load.block.offset..load.block.offset + load.block.bytes);
+        let (ranges, block) = (ranges.collect(), Arc::clone(&loads[0].block));
+        let read = block.file.read_monotask(ranges, move |read| {
+            for (load, bytes) in loads.iter().zip(read) {
+                *lock(&load.bytes) = Some(bytes);
+            }
+        });
+        timed(&block.usage, read)
+    };
+    reads.into_iter().map(monotask).collect()
+}
+
+/// Counts the bytes and the time of a monotask.
+fn timed(usage: &Arc<Usage>, monotask: Monotask) -> Monotask {
+    let (usage, bytes, phase) = (Arc::clone(usage), monotask.bytes, monotask.phase);
+    let inner = monotask.run;
+    let run = move |context: &_| {
+        let started = Instant::now();
+        let done = inner(context);
+        let (written, read) = if phase == Phase::Spill { (bytes, 0) } else { (0, bytes) };
+        usage.spilled(written, read, started.elapsed());
+        done
+    };
+    Monotask { run: Box::new(run), ..monotask }
 }
 
 impl Block {
@@ -331,12 +353,15 @@ impl Drop for Block {
 }
 
 impl Load {
-    /// Takes the bytes of a block that has not been written yet. Returns false if it has.
-    fn is_unwritten(&self) -> bool {
-        let unwritten = lock(&self.block.unwritten).clone();
-        let is_unwritten = unwritten.is_some();
-        *lock(&self.bytes) = unwritten;
-        is_unwritten
+    /// Creates the load of a block. If that has not been written yet, there is nothing to read.
+    pub(crate) fn new(block: Arc<Block>) -> Arc<Self> {
+        let unwritten = lock(&block.unwritten).clone();
+        Arc::new(Self { block, bytes: Mutex::new(unwritten) })
+    }
+
+    /// Returns true if the block is in memory.
+    pub(crate) fn is_done(&self) -> bool {
+        lock(&self.bytes).is_some()
     }
 
     /// Returns the batches once they are read; `None` before.

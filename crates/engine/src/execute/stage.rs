@@ -225,8 +225,7 @@ impl Builder<'_> {
             builds,
             last,
             exchange: Exchange::new(out, shared, self.ix, Arc::clone(self.ledger))
-                // Partitions that stay as they are may be merged by one multitask.
-                .spilling(files, !matches!(stage.output, Output::Keep))
+                .spilling(files, matches!(stage.output, Output::Keep))
                 .movable(),
             whole: stage.whole,
             computing: AtomicUsize::new(n),

@@ -7,17 +7,21 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use datafusion::common::{DataFusionError, Result};
 use pellucid_runtime::Monotask;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::execute::spill::{self, Load};
+
 /// The requests of the work on this thread.
 #[derive(Default)]
 struct Asked {
     io: Vec<Monotask>,
+    /// Blocks to read, with those that are needed later.
+    loads: Vec<Arc<Load>>,
     /// Of the futures that wait for it.
     wakers: Vec<Waker>,
     /// Of the whole work.
@@ -28,16 +32,36 @@ thread_local! {
     static ASKED: RefCell<Asked> = RefCell::default();
 }
 
+impl Asked {
+    fn is_empty(&self) -> bool {
+        self.io.is_empty() && self.loads.is_empty()
+    }
+
+    fn wake_after_io(&mut self, waker: &Waker) {
+        self.wakers.push(waker.clone());
+        // The future that asks may be a task that an operator has spawned.
+        self.whole.iter().for_each(Waker::wake_by_ref);
+    }
+}
+
 /// Asks for I/O, after which `waker` is woken.
 pub(crate) fn ask(io: Vec<Monotask>, waker: &Waker) {
     ASKED.with_borrow_mut(|asked| {
-        asked.wakers.push(waker.clone());
-        if !io.is_empty() {
-            // The future that asks may be a task that an operator has spawned.
-            asked.whole.iter().for_each(Waker::wake_by_ref);
-        }
+        asked.wake_after_io(waker);
         asked.io.extend(io);
     });
+}
+
+/// Asks for blocks, which are read when the work next waits for I/O.
+pub(crate) fn read(loads: &[Arc<Load>]) {
+    ASKED.with_borrow_mut(|asked| {
+        asked.loads.extend(loads.iter().filter(|load| !load.is_done()).cloned());
+    });
+}
+
+/// Waits for blocks that [`read`] asked for, after which `waker` is woken.
+pub(crate) fn wait_for_reads(waker: &Waker) {
+    ASKED.with_borrow_mut(|asked| asked.wake_after_io(waker));
 }
 
 /// Waits until I/O is done.
@@ -96,7 +120,7 @@ impl<T> Work<T> {
             ASKED.with_borrow_mut(|asked| asked.whole = Some(context.waker().clone()));
             match future.as_mut().poll(context) {
                 Poll::Ready(result) => Poll::Ready(Some(result)),
-                Poll::Pending if ASKED.with_borrow(|asked| asked.io.is_empty()) => Poll::Pending,
+                Poll::Pending if ASKED.with_borrow(Asked::is_empty) => Poll::Pending,
                 Poll::Pending => Poll::Ready(None),
             }
         });
@@ -106,7 +130,11 @@ impl<T> Work<T> {
         if result.is_some() {
             IDLE.lock().unwrap_or_else(PoisonError::into_inner).extend(self.executor.take());
         }
-        Ran { result, io: asked.io }
+        let mut io = asked.io;
+        if result.is_none() {
+            io.extend(spill::read(asked.loads));
+        }
+        Ran { result, io }
     }
 }
 
