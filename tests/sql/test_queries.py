@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from harness import binary
+from harness import binary, traces
 from harness.sql import breadth, compare, oracle
 
 SEED = os.environ.get("PELLUCID_SEED", "1")
@@ -367,6 +367,53 @@ def test_joins_with_a_divided_build_side(tmp_path, variant):
     for query, got, again in zip(queries, first, second, strict=True):
         assert not compare.difference(breadth.expected(duck, query, False), got.columns, got.types, got.rows), query
         assert got.rows == again.rows, query
+
+
+@pytest.mark.parametrize("memory", [None, "16MiB"])
+@pytest.mark.parametrize("variant", breadth.VARIANTS)
+def test_shared_plans_and_grouping_sets(tmp_path, variant, memory):
+    """CTEs that several places name, with other filters and columns, and sets that are computed from groups."""
+    duck = oracle.connect()
+    row = "i, i % 7 AS a, nullif(i % 11, 5) AS b, 'v' || hash(i) % 30 AS s, (hash(i) % 1000)::BIGINT AS v"
+    duck.execute(f"COPY (SELECT {row} FROM range(60000) r(i)) TO '{tmp_path}/t.parquet' (ROW_GROUP_SIZE 5000)")
+    duck.execute(f"CREATE VIEW t AS FROM '{tmp_path}/t.parquet'")
+    groups = "WITH c AS (SELECT a, b, s, sum(v) AS x, count(*) AS n, avg(i) AS m FROM t GROUP BY a, b, s)"
+    ranked = f"{groups}, w AS (SELECT *, row_number() OVER (PARTITION BY a ORDER BY x DESC, b, s) AS r FROM c)"
+    queries = [
+        f"{groups} SELECT f.a, f.b, f.s, f.x - g.x AS d FROM c f JOIN c g ON f.b = g.b AND f.s = g.s WHERE f.a = 1 AND g.a = 2",
+        f"{groups} SELECT (SELECT count(*) FROM c), (SELECT sum(n) FROM c WHERE a = 3), max(m) FROM c WHERE b > 2",
+        f"{groups} SELECT a, b, s FROM c WHERE x > (SELECT 1.2 * avg(x) FROM c o WHERE o.b = c.b)",
+        f"{groups} SELECT s FROM c WHERE a IN (SELECT b FROM c WHERE x > 1000) AND NOT EXISTS (FROM c o WHERE o.x = c.n AND o.s = c.s)",
+        f"{groups} SELECT 'all' AS k, a, x FROM c UNION ALL SELECT 'one', b, n FROM c WHERE a = 1 UNION ALL SELECT s, 1, 2 FROM c WHERE a = 9",
+        f"{ranked} SELECT p.a, p.r, p.x, q.x AS y FROM w p JOIN w q ON p.a = q.a AND p.r = q.r + 1 WHERE p.r < 9",
+        f"{ranked} SELECT w.a, c.n, w.r FROM w JOIN c USING (a, b, s) JOIN w l ON l.a = w.a AND l.r = w.r + 1 WHERE l.b = 3",
+        f"{groups} SELECT k.s, k.x FROM (SELECT s, sum(x) AS x FROM c GROUP BY s) k, (SELECT s, sum(x) AS x FROM c GROUP BY s) l WHERE k.x = l.x",
+        f"{groups} SELECT count(*) FROM c, (SELECT a FROM c LIMIT 3)",
+        "SELECT a, b, s, count(*), sum(v), min(i), avg(v), grouping(a, b, s) AS g FROM t GROUP BY ROLLUP (a, b, s)",
+        "SELECT a, b, count(b), sum(v) FILTER (WHERE i % 2 = 0), max(s), bool_or(b = 3) FROM t GROUP BY CUBE (a, b)",
+        "SELECT a, s, count(*), stddev(v) FROM t GROUP BY GROUPING SETS ((a, s), (s), (a, s), ())",
+        "SELECT i, s, sum(v) FROM t GROUP BY ROLLUP (i, s) HAVING i IS NULL OR i % 5000 = 1",
+        "SELECT a, count(DISTINCT s), max(b) FROM t GROUP BY ROLLUP (a)",
+        "SELECT a, b, sum(v) FROM t WHERE i < 0 GROUP BY ROLLUP (a, b)",
+    ]
+    options = ["--table", f"t={tmp_path}/t.parquet", *breadth.VARIANTS[variant], *(("--memory", memory) if memory else ())]
+    for query, got in zip(queries, breadth.results(queries, *options), strict=True):
+        assert not compare.difference(breadth.expected(duck, query, False), got.columns, got.types, got.rows), query
+
+
+def test_cte_reads_its_table_once(tmp_path):
+    """However many places name it."""
+    oracle.connect().execute(f"COPY (SELECT i % 100 AS a, i AS v FROM range(500000) r(i)) TO '{tmp_path}/t.parquet'")
+    groups = f"WITH c AS (SELECT a, sum(v) AS x FROM '{tmp_path}/t.parquet' GROUP BY a)"
+
+    def read(query: str) -> int:
+        binary.run("sql", f"{groups} {query}", "--trace", tmp_path / "job.trace").check()
+        job = traces.read(tmp_path / "job.trace")
+        return job.total("bytes", "disk") + job.total("cached_bytes", "cpu")
+
+    once = read("SELECT * FROM c WHERE a < 9")
+    assert once > 1_000_000
+    assert read("SELECT p.x FROM c p, c q WHERE p.a < 9 AND q.a = p.a + 1 AND q.x > (SELECT avg(x) FROM c)") == once
 
 
 def number(r: random.Random, depth: int) -> str:

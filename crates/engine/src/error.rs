@@ -92,8 +92,11 @@ fn message(error: &DataFusionError) -> String {
     match error {
         // The name of a rule does not help to find the wrong expression.
         DataFusionError::Context(context, inner) if is_of_rule(context) => message(inner),
-        // A sort adds the names of DataFusion's own settings.
-        DataFusionError::Context(context, inner) if context.starts_with("Not enough memory to") => {
+        // A sort and an aggregate add the names of DataFusion's own settings.
+        DataFusionError::Context(context, inner)
+            if context.starts_with("Not enough memory to")
+                || context.contains("hash aggregate cannot spill because") =>
+        {
             message(inner)
         }
         DataFusionError::Context(context, inner) => format!("{context}: {}", message(inner)),

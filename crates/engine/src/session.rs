@@ -161,11 +161,14 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     ));
     let planners: Vec<_> =
         functions::operators().into_iter().chain(plain.state().expr_planners().iter().cloned()).collect();
+    let mut analyzer_rules = crate::types::rules::analyzer_rules();
+    analyzer_rules.push(Arc::new(crate::plan::shared::ShareEqual));
     let context: SessionContext = plain
         .into_state_builder()
         .with_expr_planners(planners)
         .with_catalog_list(catalogs)
-        .with_analyzer_rules(crate::types::rules::analyzer_rules())
+        .with_analyzer_rules(analyzer_rules)
+        .with_query_planner(Arc::new(crate::plan::shared::Planner))
         .with_optimizer_rule(Arc::new(crate::plan::keys::ComputedKeys))
         .with_physical_optimizer_rules(crate::plan::pushdown::rules())
         .with_statistics_registry(crate::plan::estimates::registry())

@@ -1,8 +1,9 @@
 //! Cuts a physical plan into stages at its exchanges (monotasks-sosp17 §3.2).
 //!
 //! The plan is cut where rows move between partitions: at a repartitioning, a merge of partitions
-//! into one, the collected build side of a join, and a scalar subquery. The stage below a cut puts its
-//! output into an [`Exchange`](crate::execute::exchange::Exchange), which a leaf of the stage above reads.
+//! into one, the collected build side of a join, a scalar subquery, and a plan that several places
+//! share. The stage below a cut puts its output into an
+//! [`Exchange`](crate::execute::exchange::Exchange), which a leaf of the stage above reads.
 //! Round-robin repartitionings are dropped, since the input of a stage determines its number of
 //! multitasks.
 //!
@@ -40,6 +41,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::union::InterleaveExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use crate::plan::shared_exec::SharedExec;
 use crate::scan::MULTITASK_BYTES;
 
 /// A node of a physical plan.
@@ -242,7 +244,7 @@ fn worth_dividing(node: &Node) -> bool {
 }
 
 /// Returns true for a node that must run whole, with everything below it.
-fn runs_whole(node: &Node) -> bool {
+pub(crate) fn runs_whole(node: &Node) -> bool {
     node.is::<RecursiveQueryExec>()
         || node.downcast_ref::<RepartitionExec>().is_some_and(|r| {
             r.preserve_order()
@@ -323,6 +325,9 @@ impl Cutter {
     fn walk(&mut self, node: &Node, free: bool, after: &mut Vec<usize>) -> Result<()> {
         if runs_whole(node) {
             return self.cut(node, node, Output::Keep, after);
+        }
+        if let Some(shared) = node.downcast_ref::<SharedExec>() {
+            return self.cut(node, shared.input(), Output::Keep, after);
         }
         if let Some(r) = node.downcast_ref::<RepartitionExec>() {
             return match r.partitioning() {

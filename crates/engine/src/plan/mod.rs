@@ -3,8 +3,11 @@
 pub(crate) mod cut;
 pub(crate) mod estimates;
 pub(crate) mod explain;
+pub(crate) mod grouping_sets;
 pub(crate) mod keys;
 pub(crate) mod operators;
 pub(crate) mod pushdown;
 pub(crate) mod scans;
 pub(crate) mod semi_joins;
+pub(crate) mod shared;
+pub(crate) mod shared_exec;

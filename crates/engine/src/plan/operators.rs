@@ -183,7 +183,7 @@ fn filled_by_joins(node: &Node) -> bool {
 
 /// Returns true for operators whose work is split into single-resource monotasks.
 pub(crate) fn is_split(node: &Node) -> bool {
-    const SPLIT: [&str; 25] = [
+    const SPLIT: [&str; 27] = [
         "AggregateExec",
         "BoundedWindowAggExec",
         "CoalesceBatchesExec",
@@ -195,6 +195,7 @@ pub(crate) fn is_split(node: &Node) -> bool {
         "EmptyExec",
         "FilterExec",
         "GlobalLimitExec",
+        "GroupingSetsExec",
         "HashJoinExec",
         "InterleaveExec",
         "LocalLimitExec",
@@ -204,6 +205,7 @@ pub(crate) fn is_split(node: &Node) -> bool {
         "PlaceholderRowExec",
         "ProjectionExec",
         "RepartitionExec",
+        "SharedExec",
         "SortExec",
         "SortMergeJoinExec",
         "SortPreservingMergeExec",

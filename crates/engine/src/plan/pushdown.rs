@@ -26,11 +26,14 @@ use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::plan::cut::Node;
+use crate::plan::grouping_sets::SetsOfGroups;
 use crate::plan::semi_joins::EarlySemiJoins;
+use crate::plan::shared::SharedPlaces;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Returns DataFusion's physical optimizer rules, with barriers around filter pushdown, and early semi joins.
+/// Returns DataFusion's physical optimizer rules, with barriers around filter pushdown, early semi joins, grouping sets of
+/// groups, and shared plans in their places.
 pub(crate) fn rules() -> Vec<Rule> {
     let guard = |rule: Rule| -> Rule {
         if rule.name().starts_with("FilterPushdown") { Arc::new(GuardedPushdown(rule)) } else { rule }
@@ -38,6 +41,7 @@ pub(crate) fn rules() -> Vec<Rule> {
     let mut rules: Vec<Rule> = PhysicalOptimizer::new().rules.into_iter().map(guard).collect();
     let sides = rules.iter().position(|rule| rule.name() == "join_selection").unwrap_or(0);
     rules.insert(sides, Arc::new(EarlySemiJoins));
+    rules.extend([Arc::new(SetsOfGroups) as Rule, Arc::new(SharedPlaces)]);
     rules
 }
 

@@ -1,0 +1,600 @@
+//! Computes plans once that a query has several times, such as those of a CTE.
+//!
+//! DataFusion 55 plans a CTE once for each place that names it. Here, equal inputs of aliases become leaves ([`Shared`])
+//! before the optimizer runs. Later ([`Planner`]), each of these inputs is optimized with the columns and the rows that any
+//! of its places needs, and planned once: its places get the same node ([`SharedExec`]), at which [`crate::plan::cut`]
+//! cuts the plan.
+//!
+//! An input without aggregates or windows stays in all places. It may have many more rows than the places need together,
+//! which their own filters and joins leave out while they scan.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchemaRef, Result, Statistics, internal_datafusion_err};
+use datafusion::datasource::source_as_provider;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::utils::disjunction;
+use datafusion::logical_expr::{
+    Expr, Extension, Filter, LogicalPlan, LogicalPlanBuilder, SubqueryAlias, UserDefinedLogicalNode,
+    UserDefinedLogicalNodeCore,
+};
+use datafusion::optimizer::optimize_projections::OptimizeProjections;
+use datafusion::optimizer::{AnalyzerRule, Optimizer};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+
+use crate::plan::cut::{Node, runs_whole};
+use crate::plan::shared_exec::SharedExec;
+
+/// A plan that a query has several times.
+#[derive(Debug)]
+struct Body {
+    /// The plan, analyzed.
+    plan: LogicalPlan,
+    /// Columns that any place needs.
+    used: Mutex<BTreeSet<usize>>,
+}
+
+impl Body {
+    fn used(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place of a plan that a query has several times. Its identity is that of the plan.
+#[derive(Debug, Clone)]
+struct Shared {
+    body: Arc<Body>,
+    schema: DFSchemaRef,
+}
+
+impl Shared {
+    /// Returns the place that `plan` is, if it is one.
+    fn of(plan: &LogicalPlan) -> Option<&Self> {
+        let LogicalPlan::Extension(Extension { node }) = plan else { return None };
+        node.as_any().downcast_ref()
+    }
+
+    fn plan(body: &Arc<Body>, schema: &DFSchemaRef) -> LogicalPlan {
+        let place = Self { body: Arc::clone(body), schema: Arc::clone(schema) };
+        LogicalPlan::Extension(Extension { node: Arc::new(place) })
+    }
+}
+
+fn key(body: &Arc<Body>) -> usize {
+    Arc::as_ptr(body) as usize
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.body, &other.body) && self.schema == other.schema
+    }
+}
+
+impl Eq for Shared {}
+
+impl Hash for Shared {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        key(&self.body).hash(state);
+    }
+}
+
+impl PartialOrd for Shared {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        match key(&self.body).cmp(&key(&other.body)) {
+            Ordering::Equal if self != other => None,
+            order => Some(order),
+        }
+    }
+}
+
+impl UserDefinedLogicalNodeCore for Shared {
+    fn name(&self) -> &str {
+        "Shared"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        Vec::new()
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shared")
+    }
+
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, _: Vec<LogicalPlan>) -> Result<Self> {
+        Ok(self.clone())
+    }
+
+    fn necessary_children_exprs(&self, columns: &[usize]) -> Option<Vec<Vec<usize>>> {
+        self.body.used().extend(columns);
+        Some(Vec::new())
+    }
+}
+
+/// The rule that finds equal inputs of aliases, the last one of the analyzer.
+#[derive(Debug)]
+pub(crate) struct ShareEqual;
+
+impl AnalyzerRule for ShareEqual {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut places = HashMap::new();
+        count(&plan, &mut places)?;
+        places.retain(|_: &Input, count| *count > 1);
+        if places.is_empty() { Ok(plan) } else { share(plan, &places, &mut HashMap::new()) }
+    }
+
+    fn name(&self) -> &str {
+        "share_equal"
+    }
+}
+
+/// The input of an alias.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Input {
+    plan: Arc<LogicalPlan>,
+    /// The tables that it reads, since plans count as equal if these have the same name.
+    tables: Vec<usize>,
+}
+
+impl Input {
+    /// Returns the input of an alias, if it is worth sharing and means the same everywhere.
+    fn of(node: &LogicalPlan) -> Result<Option<Self>> {
+        let LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) = node else { return Ok(None) };
+        if matches!(**input, LogicalPlan::SubqueryAlias(_)) {
+            return Ok(None);
+        }
+        let (mut tables, mut aggregates, mut depends) = (Vec::new(), false, false);
+        input.apply_with_subqueries(|node| {
+            match node {
+                LogicalPlan::TableScan(scan) => tables.push(match source_as_provider(&scan.source) {
+                    Ok(table) => Arc::as_ptr(&table).cast::<()>() as usize,
+                    Err(_) => Arc::as_ptr(&scan.source).cast::<()>() as usize,
+                }),
+                LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) | LogicalPlan::Window(_) => {
+                    aggregates = true;
+                }
+                _ => {}
+            }
+            node.apply_expressions(|expr| {
+                depends |= expr.is_volatile() || expr.contains_outer();
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        Ok((aggregates && !depends).then(|| Self { plan: Arc::clone(input), tables }))
+    }
+}
+
+/// Counts the places of each input that could be shared.
+fn count(plan: &LogicalPlan, places: &mut HashMap<Input, usize>) -> Result<()> {
+    plan.apply_with_subqueries(|node| {
+        if matches!(node, LogicalPlan::RecursiveQuery(_)) {
+            return Ok(TreeNodeRecursion::Jump);
+        }
+        let Some(input) = Input::of(node)? else { return Ok(TreeNodeRecursion::Continue) };
+        let count = places.entry(input).or_default();
+        *count += 1;
+        // The inputs within it are computed once with it.
+        Ok(if *count > 1 { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(())
+}
+
+/// Replaces inputs with several places by leaves.
+fn share(
+    plan: LogicalPlan,
+    places: &HashMap<Input, usize>,
+    bodies: &mut HashMap<Input, Arc<Body>>,
+) -> Result<LogicalPlan> {
+    let shared = plan.transform_down_with_subqueries(|node| {
+        if matches!(node, LogicalPlan::RecursiveQuery(_)) {
+            return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
+        }
+        let Some(input) = Input::of(&node)?.filter(|input| places.contains_key(input)) else {
+            return Ok(Transformed::no(node));
+        };
+        let body = match bodies.get(&input) {
+            Some(body) => Arc::clone(body),
+            None => {
+                let plan = share(LogicalPlan::clone(&input.plan), places, bodies)?;
+                let body = Arc::new(Body { plan, used: Mutex::default() });
+                bodies.insert(input, Arc::clone(&body));
+                body
+            }
+        };
+        let LogicalPlan::SubqueryAlias(SubqueryAlias { alias, .. }) = node else {
+            return Ok(Transformed::no(node));
+        };
+        let leaf = Shared::plan(&body, body.plan.schema());
+        let aliased = LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(leaf), alias)?);
+        Ok(Transformed::new(aliased, true, TreeNodeRecursion::Jump))
+    });
+    shared.data()
+}
+
+/// Plans queries with [`Shared`] places.
+#[derive(Debug)]
+pub(crate) struct Planner;
+
+#[async_trait]
+impl QueryPlanner for Planner {
+    async fn create_physical_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Node> {
+        let mut bodies = Vec::new();
+        find(plan, &mut bodies)?;
+        if bodies.is_empty() {
+            return DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await;
+        }
+        let state = session.as_any().downcast_ref::<SessionState>();
+        let state = state.ok_or_else(|| internal_datafusion_err!("another session plans"))?;
+        // The query, and then the plans of its places, those that have others first.
+        let mut plans = vec![(None, pruned(plan.clone(), state)?)];
+        for body in bodies.iter().rev() {
+            let (needed, places) = needed(body, plans.iter().map(|(_, plan)| plan))?;
+            let needed = pruned(state.optimizer().optimize(needed, state, |_, _| {})?, state)?;
+            // The optimizer may have dropped the other places.
+            let is_shared = places > 1;
+            let place = if is_shared { Shared::plan(body, needed.schema()) } else { needed.clone() };
+            for (_, plan) in &mut plans {
+                *plan = with_place(std::mem::take(plan), body, &place)?.data;
+            }
+            plans.extend(is_shared.then(|| (Some(key(body)), needed)));
+        }
+        let mut planned = Places::default();
+        while let Some((of_body, plan)) = plans.pop() {
+            let node = planned.clone().planner().create_physical_plan(&plan, session).await?;
+            match of_body {
+                Some(body) => planned.0.insert(body, Arc::new(SharedLeaf::new(node)?)),
+                None => return Ok(node),
+            };
+        }
+        Err(internal_datafusion_err!("the query is not planned"))
+    }
+}
+
+/// Adds the plans of all places of a plan to `bodies`, each after those of its own places.
+fn find(plan: &LogicalPlan, bodies: &mut Vec<Arc<Body>>) -> Result<()> {
+    plan.apply_with_subqueries(|node| {
+        if let Some(Shared { body, .. }) = Shared::of(node)
+            && bodies.iter().all(|known| !Arc::ptr_eq(known, body))
+        {
+            find(&body.plan, bodies)?;
+            bodies.push(Arc::clone(body));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+/// Returns an optimized plan with the columns that it needs, and notes those that it needs of its places. Rules after
+/// DataFusion's may have added others.
+fn pruned(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    Optimizer::with_rules(vec![Arc::new(OptimizeProjections::new())]).optimize(plan, state, |_, _| {})
+}
+
+/// Returns the plan of `body` with the columns and the rows that its places in `plans` need, and the number of these.
+fn needed<'a>(
+    body: &Arc<Body>,
+    plans: impl Iterator<Item = &'a LogicalPlan>,
+) -> Result<(LogicalPlan, usize)> {
+    let (mut filters, mut whole) = (Vec::new(), 0);
+    let is_place = |plan: &LogicalPlan| is_place(plan, body);
+    for plan in plans {
+        plan.apply_with_subqueries(|node| {
+            if let LogicalPlan::Filter(filter) = node
+                && is_place(without_projection(&filter.input))
+                && is_plain(&filter.predicate)?
+            {
+                filters.push(filter.predicate.clone());
+                return Ok(TreeNodeRecursion::Jump);
+            }
+            whole += usize::from(is_place(node));
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    let mut plan = body.plan.clone();
+    let columns: Vec<Expr> = plan.schema().iter().map(Expr::from).collect();
+    let places = whole + filters.len();
+    if whole == 0
+        && let Some(any) = disjunction(filters)
+    {
+        plan = LogicalPlan::Filter(Filter::try_new(any, Arc::new(plan))?);
+    }
+    let mut used = body.used().clone();
+    if used.is_empty() {
+        // The number of rows is needed.
+        used.insert(0);
+    }
+    let columns =
+        columns.into_iter().enumerate().filter(|(at, _)| used.contains(at)).map(|(_, column)| column);
+    Ok((LogicalPlanBuilder::from(plan).project(columns)?.build()?, places))
+}
+
+/// Returns the plan below a projection that only leaves columns out.
+fn without_projection(plan: &LogicalPlan) -> &LogicalPlan {
+    match plan {
+        LogicalPlan::Projection(projection)
+            if projection.expr.iter().all(|expr| matches!(expr, Expr::Column(_))) =>
+        {
+            &projection.input
+        }
+        plan => plan,
+    }
+}
+
+/// Returns true for a predicate that can be evaluated elsewhere.
+fn is_plain(predicate: &Expr) -> Result<bool> {
+    let depends = predicate.exists(|part| {
+        Ok(matches!(
+            part,
+            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)
+        ) || matches!(part, Expr::OuterReferenceColumn(..)))
+    })?;
+    Ok(!depends && !predicate.is_volatile())
+}
+
+fn is_place(plan: &LogicalPlan, body: &Arc<Body>) -> bool {
+    Shared::of(plan).is_some_and(|place| Arc::ptr_eq(&place.body, body))
+}
+
+/// Replaces the places of `body` in a plan by one with fewer columns.
+fn with_place(plan: LogicalPlan, body: &Arc<Body>, place: &LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    if is_place(&plan, body) {
+        return Ok(Transformed::yes(place.clone()));
+    }
+    let subqueries = plan.map_subqueries(|plan| with_place(plan, body, place))?;
+    let children = subqueries.data.map_children(|plan| with_place(plan, body, place))?;
+    if children.transformed {
+        return children.data.recompute_schema().map(Transformed::yes);
+    }
+    Ok(Transformed::new(children.data, subqueries.transformed, TreeNodeRecursion::Continue))
+}
+
+/// What is planned for places, by the [`key`] of their plan.
+#[derive(Clone, Default)]
+struct Places(HashMap<usize, Node>);
+
+impl Places {
+    fn planner(self) -> DefaultPhysicalPlanner {
+        DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(self)])
+    }
+}
+
+#[async_trait]
+impl ExtensionPlanner for Places {
+    async fn plan_extension(
+        &self,
+        _: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _: &[&LogicalPlan],
+        _: &[Node],
+        _: &dyn Session,
+        _: &PhysicalPlanningContext,
+    ) -> Result<Option<Node>> {
+        let place = node.as_any().downcast_ref::<Shared>();
+        Ok(place.and_then(|place| self.0.get(&key(&place.body)).cloned()))
+    }
+}
+
+/// A place while the plan around it is optimized. It has no children, so that no rule changes what other places have too.
+#[derive(Debug)]
+struct SharedLeaf {
+    shared: Node,
+    statistics: Arc<Statistics>,
+}
+
+impl SharedLeaf {
+    fn new(input: Node) -> Result<Self> {
+        let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new())?;
+        Ok(Self { shared: Arc::new(SharedExec::new(input)), statistics })
+    }
+}
+
+impl DisplayAs for SharedLeaf {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedLeaf")
+    }
+}
+
+impl ExecutionPlan for SharedLeaf {
+    fn name(&self) -> &str {
+        "SharedLeaf"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.shared.properties()
+    }
+
+    fn children(&self) -> Vec<&Node> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, _: Vec<Node>) -> Result<Node> {
+        Ok(self)
+    }
+
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        Ok(Arc::clone(&self.statistics))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.shared.execute(partition, context)
+    }
+}
+
+/// The rule that puts shared nodes into their places, after all others.
+#[derive(Debug)]
+pub(crate) struct SharedPlaces;
+
+impl PhysicalOptimizerRule for SharedPlaces {
+    fn optimize(&self, plan: Node, _: &ConfigOptions) -> Result<Node> {
+        let placed = plan.transform_down(|node| {
+            if runs_whole(&node) {
+                return Ok(Transformed::new(with_copies(node)?, true, TreeNodeRecursion::Jump));
+            }
+            let Some(leaf) = node.downcast_ref::<SharedLeaf>() else { return Ok(Transformed::no(node)) };
+            // A node of its own, at which the plan can be cut for this place alone.
+            let schema = leaf.schema();
+            let columns = schema.fields().iter().enumerate().map(|(at, field)| {
+                let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), at));
+                ProjectionExpr::from((column, field.name().clone()))
+            });
+            let columns: Vec<ProjectionExpr> = columns.collect();
+            let place = ProjectionExec::try_new(columns, Arc::clone(&leaf.shared))?;
+            Ok(Transformed::new(Arc::new(place) as Node, true, TreeNodeRecursion::Jump))
+        });
+        placed.data()
+    }
+
+    fn name(&self) -> &str {
+        "shared_places"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Gives places below a node that runs whole plans of their own: there, each partition of a node can run only once.
+fn with_copies(node: Node) -> Result<Node> {
+    let copied = node.transform_up(|node| match node.downcast_ref::<SharedLeaf>() {
+        Some(leaf) => reset_plan_states(Arc::clone(&leaf.shared)).map(Transformed::yes),
+        None => Ok(Transformed::no(node)),
+    });
+    copied.data()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::collections::HashSet;
+
+    use datafusion::execution::session_state::SessionStateBuilder;
+    use datafusion::physical_plan::displayable;
+    use datafusion::prelude::{SessionConfig, SessionContext};
+
+    use crate::plan::pushdown;
+
+    /// Runs a query. Returns the shared nodes of its plan, the text of each, and its sorted rows.
+    async fn run(sql: &str, shares: bool) -> (Vec<String>, Vec<String>) {
+        let mut builder = SessionStateBuilder::new_with_default_features()
+            .with_config(SessionConfig::new().with_target_partitions(2));
+        if shares {
+            builder = builder
+                .with_analyzer_rule(Arc::new(ShareEqual))
+                .with_query_planner(Arc::new(Planner))
+                .with_physical_optimizer_rules(pushdown::rules());
+        }
+        let context = SessionContext::new_with_state(builder.build());
+        let rows = "SELECT value AS id, value % 10 AS k, value % 7 AS d FROM range(1000)";
+        context.sql(&format!("CREATE TABLE t AS {rows}")).await.unwrap().collect().await.unwrap();
+        let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+        let (mut nodes, mut shared) = (HashSet::new(), Vec::new());
+        plan.apply(|node| {
+            if node.is::<SharedExec>() && nodes.insert(crate::plan::cut::key(node)) {
+                shared.push(displayable(node.as_ref()).indent(false).to_string());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .unwrap();
+        // Each partition of a node can run only once in DataFusion.
+        let plan = plan
+            .transform_down(|node| match node.downcast_ref::<SharedExec>() {
+                Some(shared) => Ok(Transformed::yes(reset_plan_states(Arc::clone(shared.input()))?)),
+                None => Ok(Transformed::no(node)),
+            })
+            .data()
+            .unwrap();
+        let batches = datafusion::physical_plan::collect(plan, context.task_ctx()).await.unwrap();
+        let table = datafusion::arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string();
+        let mut rows: Vec<String> = table.lines().map(str::to_string).collect();
+        rows.sort();
+        (shared, rows)
+    }
+
+    /// Names a CTE that has groups.
+    const GROUPS: &str =
+        "WITH c AS (SELECT k, d, sum(id) AS s, count(*) AS n, max(id) AS m FROM t GROUP BY k, d) ";
+
+    #[tokio::test]
+    async fn places_have_the_rows_of_plans_of_their_own() {
+        for (query, expected) in [
+            ("SELECT a.k, b.s FROM c a JOIN c b ON a.k = b.k WHERE a.d = 1 AND b.d = 2", 1),
+            ("SELECT (SELECT count(*) FROM c), (SELECT max(s) FROM c WHERE k = 3), min(n) FROM c", 1),
+            ("SELECT k, s FROM c WHERE s > (SELECT avg(s) FROM c other WHERE other.k = c.k)", 1),
+            ("SELECT d FROM c WHERE k IN (SELECT m % 10 FROM c WHERE d = 3) AND s > 9", 1),
+            ("SELECT * FROM c UNION ALL SELECT * FROM c WHERE d = 1", 1),
+            ("SELECT k, count(*) FROM (SELECT k, d FROM c UNION SELECT k, d FROM c) GROUP BY k", 1),
+            (
+                "SELECT a.s FROM c a, (SELECT k, sum(s) AS all FROM c GROUP BY k) b, \
+              (SELECT k, sum(s) AS all FROM c GROUP BY k) e WHERE a.k = b.k AND b.k = e.k",
+                2,
+            ),
+            // One place remains.
+            ("SELECT k, s FROM c WHERE s > 5000 UNION ALL SELECT k, n FROM c WHERE false", 0),
+            ("SELECT a.s FROM c a", 0),
+        ] {
+            let sql = format!("{GROUPS}{query}");
+            let (shared, rows) = run(&sql, true).await;
+            assert_eq!(shared.len(), expected, "{query}: {shared:?}");
+            assert_eq!(rows, run(&sql, false).await.1, "{query}");
+        }
+    }
+
+    #[tokio::test]
+    async fn shared_plans_have_what_their_places_need() {
+        let sql = format!("{GROUPS}SELECT a.k, b.s FROM c a JOIN c b ON a.k = b.k WHERE a.d = 1 AND b.d = 2");
+        let (shared, _) = run(&sql, true).await;
+        let (filter, sums) = (" = 1 OR ", "sum(t.id)");
+        assert!(shared[0].contains(filter) && shared[0].contains(sums), "{shared:?}");
+        assert!(!shared[0].contains("max(") && !shared[0].contains("count("), "{shared:?}");
+    }
+
+    #[tokio::test]
+    async fn plans_that_differ_or_change_stay_apart() {
+        for sql in [
+            "SELECT * FROM (SELECT k, count(*) AS n FROM t GROUP BY k) a, \
+             (SELECT k, count(*) AS n FROM t WHERE d = 1 GROUP BY k) b WHERE a.k = b.k",
+            "WITH c AS (SELECT id FROM t WHERE d = 1) SELECT * FROM c a, c b WHERE a.id = b.id",
+            "WITH c AS (SELECT k, max(id) AS m, random() AS r FROM t GROUP BY k) \
+             SELECT a.m FROM c a, c b WHERE a.k = b.k",
+            "WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r WHERE i < 4), \
+             s AS (SELECT i FROM r) SELECT a.i FROM s a, s b WHERE a.i = b.i",
+        ] {
+            let (shared, rows) = run(sql, true).await;
+            assert!(shared.is_empty(), "{sql}: {shared:?}");
+            assert_eq!(rows, run(sql, false).await.1, "{sql}");
+        }
+    }
+}
