@@ -8,7 +8,7 @@ import os
 import pytest
 
 from harness import binary
-from harness.sql import breadth, compare, oracle, random_sql
+from harness.sql import breadth, compare, oracle, random_ctes, random_sql
 
 SEED = os.environ.get("PELLUCID_SEED", "1")
 ROUNDS = 80 if os.environ.get("PELLUCID_FULL") == "1" else 8
@@ -35,10 +35,19 @@ def tables(tmp_path_factory):
 
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_random_queries_match_duckdb(tables, number):
+    compared(tables, number, [random_sql.Maker(f"{SEED}-{number}-{i}").query() for i in range(QUERIES)])
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_random_ctes_match_duckdb(tables, number):
+    """Which several places name."""
+    compared(tables, number, [random_ctes.Maker(f"{SEED}-{number}-{i}").query() for i in range(QUERIES)])
+
+
+def compared(tables, number: int, made: list[str]) -> None:
     duck, options = tables
     variant_options = list(breadth.VARIANTS.values())[number % len(breadth.VARIANTS)]
     before = [breadth.DIVIDED_JOINS] if number // len(breadth.VARIANTS) % 2 else []
-    made = [random_sql.Maker(f"{SEED}-{number}-{i}").query() for i in range(QUERIES)]
     expected, queries = [], []
     for query in made:
         try:
