@@ -1,6 +1,6 @@
 """Generates queries whose CTEs several places name, from a seed: with other filters, in joins, subqueries and set operations.
 
-CTEs have the columns a, b, s and x, and groups, grouping sets, distinct rows, windows or the first rows of an order. They read
+CTEs have the columns a, b, s and x, and groups, grouping sets, distinct or joined rows, windows or the first rows of an order. They read
 the tables of `random_sql`. No predicate is false for certain: DataFusion applies it before the grouping of an empty set, which
 has a group nevertheless.
 """
@@ -49,6 +49,7 @@ class Maker:
             f"SELECT a, b, max(s) AS s, count(*) AS x {rows} GROUP BY ROLLUP (a, b)",
             f"SELECT a, b, s, sum(v) AS x {rows} GROUP BY CUBE (a, b, s)",
             f"SELECT DISTINCT a, b, s, v % 20 AS x {rows}",
+            "SELECT x.i AS a, y.j AS b, y.s, x.id AS x FROM x JOIN y ON x.id = y.id WHERE x.i > 2",
             f"SELECT a, b, s, v AS x {rows} QUALIFY row_number() OVER (PARTITION BY a, s ORDER BY v, b) <= 2",
             f"SELECT a, min(b) AS b, s, max(v) AS x {rows} GROUP BY a, s HAVING count(*) > 3",
             f"SELECT a, b, s, sum(v) AS x {rows} GROUP BY a, b, s ORDER BY x DESC, a, b, s LIMIT {self.random.randrange(5, 80)}",

@@ -389,6 +389,7 @@ def test_shared_plans_and_grouping_sets(tmp_path, variant, memory):
         f"{ranked} SELECT w.a, c.n, w.r FROM w JOIN c USING (a, b, s) JOIN w l ON l.a = w.a AND l.r = w.r + 1 WHERE l.b = 3",
         f"{groups} SELECT k.s, k.x FROM (SELECT s, sum(x) AS x FROM c GROUP BY s) k, (SELECT s, sum(x) AS x FROM c GROUP BY s) l WHERE k.x = l.x",
         f"{groups} SELECT count(*) FROM c, (SELECT a FROM c LIMIT 3)",
+        "WITH j AS (SELECT t.a, o.b, t.v FROM t JOIN t o ON t.i = o.i WHERE o.s = 'v3') SELECT 9, sum(v) FROM j UNION ALL SELECT a, count(*) FROM j GROUP BY a",
         "SELECT a, b, s, count(*), sum(v), min(i), avg(v), grouping(a, b, s) AS g FROM t GROUP BY ROLLUP (a, b, s)",
         "SELECT a, b, count(b), sum(v) FILTER (WHERE i % 2 = 0), max(s), bool_or(b = 3) FROM t GROUP BY CUBE (a, b)",
         "SELECT a, s, count(*), stddev(v) FROM t GROUP BY GROUPING SETS ((a, s), (s), (a, s), ())",

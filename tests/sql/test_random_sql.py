@@ -40,7 +40,7 @@ def test_random_queries_match_duckdb(tables, number):
 
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_random_ctes_match_duckdb(tables, number):
-    """Which several places name."""
+    """Those of queries that name each in several places."""
     compared(tables, number, [random_ctes.Maker(f"{SEED}-{number}-{i}").query() for i in range(QUERIES)])
 
 

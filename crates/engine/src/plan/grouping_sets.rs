@@ -4,9 +4,10 @@
 //! keys, as those of ROLLUP and CUBE do, need no row twice: rows are grouped by all keys, and the partial states of these
 //! groups by each set.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, slice};
 
+use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ConfigOptions;
@@ -171,57 +172,55 @@ impl ExecutionPlan for GroupingSetsExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        // Groups of a chunk are at most as many as its rows in each set.
-        let chunk_bytes = match context.memory_pool().memory_limit() {
-            MemoryLimit::Finite(bytes) => (bytes / 64 / self.sets.groups().len()) as u64,
+        let bytes = match context.memory_pool().memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes as u64 / 64,
             _ => u64::MAX,
         };
         let input = self.children()[0].execute(partition, Arc::clone(&context))?;
         let (aggregate, sets) = (Arc::clone(&self.aggregate), Arc::clone(&self.sets));
         let mut of_nothing = Some(self.of_nothing.execute(0, Arc::clone(&context))?);
-        let grouped = futures::stream::try_unfold(input, move |mut input| {
+        let grouped = futures::stream::try_unfold((input, bytes), move |(mut input, bytes)| {
             let (aggregate, sets, context) =
                 (Arc::clone(&aggregate), Arc::clone(&sets), Arc::clone(&context));
             let of_nothing = of_nothing.take();
             async move {
-                let chunk = next_chunk(&mut input, chunk_bytes).await?;
+                let chunk = next_chunk(&mut input, bytes).await?;
                 if chunk.is_empty() {
-                    return Ok::<_, DataFusionError>(of_nothing.map(|states| (states, input)));
+                    return Ok::<_, DataFusionError>(of_nothing.map(|states| (states, (input, bytes))));
                 }
                 let schema = aggregate.schema();
-                let of_chunk = MemorySourceConfig::try_new_exec(&[chunk.clone()], input.schema(), None)?;
-                let of_chunk = replace_children_if_necessary(aggregate, vec![of_chunk])?;
-                let grouped = match of_chunk.execute(0, context)?.try_collect::<Vec<_>>().await {
-                    Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
-                        in_each_set(&chunk, &sets, &schema)?
-                    }
-                    grouped => grouped?,
-                };
-                let grouped = futures::stream::iter(grouped.into_iter().map(Ok));
-                let grouped = RecordBatchStreamAdapter::new(schema, grouped);
-                Ok(Some((Box::pin(grouped) as SendableRecordBatchStream, input)))
+                let rows = MemorySourceConfig::try_new_exec(slice::from_ref(&chunk), input.schema(), None)?;
+                let of_chunk = replace_children_if_necessary(aggregate, vec![rows])?;
+                let (grouped, bytes): (SendableRecordBatchStream, u64) =
+                    match of_chunk.execute(0, context)?.try_collect::<Vec<_>>().await {
+                        Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+                            let to = Arc::clone(&schema);
+                            let all = chunk.into_iter().map(move |batch| in_each_set(&batch, &sets, &to));
+                            let all = futures::stream::iter(all)
+                                .map_ok(|batches| futures::stream::iter(batches.into_iter().map(Ok)));
+                            (Box::pin(RecordBatchStreamAdapter::new(schema, all.try_flatten())), bytes / 2)
+                        }
+                        grouped => {
+                            let grouped = futures::stream::iter(grouped?.into_iter().map(Ok));
+                            (Box::pin(RecordBatchStreamAdapter::new(schema, grouped)), bytes)
+                        }
+                    };
+                Ok(Some((grouped, (input, bytes))))
             }
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), grouped.try_flatten())))
     }
 }
 
-/// Returns the states of a chunk in each set, without grouping them.
-fn in_each_set(
-    chunk: &[RecordBatch],
-    sets: &PhysicalGroupBy,
-    schema: &SchemaRef,
-) -> Result<Vec<RecordBatch>> {
-    let mut all = Vec::new();
-    for batch in chunk {
-        // Behind the keys and the number of the set.
-        let states = &batch.columns()[sets.num_group_exprs()..];
-        for mut columns in evaluate_group_by(sets, batch)? {
-            columns.extend_from_slice(states);
-            all.push(RecordBatch::try_new(Arc::clone(schema), columns)?);
-        }
-    }
-    Ok(all)
+/// Returns the states of a batch in each set, without grouping them.
+fn in_each_set(batch: &RecordBatch, sets: &PhysicalGroupBy, schema: &SchemaRef) -> Result<Vec<RecordBatch>> {
+    // Behind the keys and the number of the set.
+    let states = &batch.columns()[sets.num_group_exprs()..];
+    let in_set = |mut columns: Vec<ArrayRef>| {
+        columns.extend_from_slice(states);
+        Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+    };
+    evaluate_group_by(sets, batch)?.into_iter().map(in_set).collect()
 }
 
 /// Returns the next batches, of at least `bytes` unless they are the last; none at the end.
@@ -240,7 +239,7 @@ async fn next_chunk(input: &mut SendableRecordBatchStream, bytes: u64) -> Result
 mod tests {
     use super::*;
 
-    use datafusion::arrow::array::{ArrayRef, Int64Array};
+    use datafusion::arrow::array::Int64Array;
     use datafusion::arrow::datatypes::{DataType, Field, Schema};
     use datafusion::common::ScalarValue;
     use datafusion::execution::session_state::SessionStateBuilder;
@@ -310,7 +309,7 @@ mod tests {
             PhysicalGroupBy::new(vec![key("a", 0), key("b", 1)], vec![null("a"), null("b")], sets, true);
         let mut fields = schema(&["a", "b", "id", "sum"]).fields().to_vec();
         fields[2] = Arc::new(Field::new("id", DataType::UInt8, false));
-        let rows = in_each_set(&[states], &sets, &Arc::new(Schema::new(fields))).unwrap();
+        let rows = in_each_set(&states, &sets, &Arc::new(Schema::new(fields))).unwrap();
         let rows = datafusion::arrow::util::pretty::pretty_format_batches(&rows).unwrap().to_string();
         let rows: Vec<Vec<&str>> = rows
             .lines()

@@ -5,11 +5,12 @@
 //! of its places needs, and planned once: its places get the same node ([`SharedExec`]), at which [`crate::plan::cut`]
 //! cuts the plan.
 //!
-//! An input without aggregates or windows stays in all places. It may have many more rows than the places need together,
-//! which their own filters and joins leave out while they scan.
+//! An input that only scans stays in all places. One that joins, but has no aggregates and no windows, is shared if all
+//! places need all of its rows, which filters of its tables leave: otherwise, what each place leaves out while it scans may
+//! be more than what is computed once.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,7 @@ use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::utils::disjunction;
+use datafusion::logical_expr::utils::{conjunction, disjunction, split_conjunction};
 use datafusion::logical_expr::{
     Expr, Extension, Filter, LogicalPlan, LogicalPlanBuilder, SubqueryAlias, UserDefinedLogicalNode,
     UserDefinedLogicalNodeCore,
@@ -48,6 +49,8 @@ use crate::plan::shared_exec::SharedExec;
 struct Body {
     /// The plan, analyzed.
     plan: LogicalPlan,
+    /// True if it has aggregates or windows.
+    aggregates: bool,
     /// Columns that any place needs.
     used: Mutex<BTreeSet<usize>>,
 }
@@ -159,6 +162,8 @@ struct Input {
     plan: Arc<LogicalPlan>,
     /// The tables that it reads, since plans count as equal if these have the same name.
     tables: Vec<usize>,
+    /// True if it has aggregates or windows.
+    aggregates: bool,
 }
 
 impl Input {
@@ -168,7 +173,7 @@ impl Input {
         if matches!(**input, LogicalPlan::SubqueryAlias(_)) {
             return Ok(None);
         }
-        let (mut tables, mut aggregates, mut depends) = (Vec::new(), false, false);
+        let (mut tables, mut joins, mut aggregates, mut depends) = (Vec::new(), false, false, false);
         input.apply_with_subqueries(|node| {
             match node {
                 LogicalPlan::TableScan(scan) => tables.push(match source_as_provider(&scan.source) {
@@ -178,6 +183,7 @@ impl Input {
                 LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) | LogicalPlan::Window(_) => {
                     aggregates = true;
                 }
+                LogicalPlan::Join(_) => joins = true,
                 _ => {}
             }
             node.apply_expressions(|expr| {
@@ -185,7 +191,7 @@ impl Input {
                 Ok(TreeNodeRecursion::Continue)
             })
         })?;
-        Ok((aggregates && !depends).then(|| Self { plan: Arc::clone(input), tables }))
+        Ok(((aggregates || joins) && !depends).then(|| Self { plan: Arc::clone(input), tables, aggregates }))
     }
 }
 
@@ -221,7 +227,7 @@ fn share(
             Some(body) => Arc::clone(body),
             None => {
                 let plan = share(LogicalPlan::clone(&input.plan), places, bodies)?;
-                let body = Arc::new(Body { plan, used: Mutex::default() });
+                let body = Arc::new(Body { plan, aggregates: input.aggregates, used: Mutex::default() });
                 bodies.insert(input, Arc::clone(&body));
                 body
             }
@@ -252,16 +258,20 @@ impl QueryPlanner for Planner {
         let state = state.ok_or_else(|| internal_datafusion_err!("another session plans"))?;
         // The query, and then the plans of its places, those that have others first.
         let mut plans = vec![(None, pruned(plan.clone(), state)?)];
+        let optimized = |plan| pruned(state.optimizer().optimize(plan, state, |_, _| {})?, state);
         for body in bodies.iter().rev() {
-            let (needed, places) = needed(body, plans.iter().map(|(_, plan)| plan))?;
-            let needed = pruned(state.optimizer().optimize(needed, state, |_, _| {})?, state)?;
+            let needs = Needs::of(body, plans.iter().map(|(_, plan)| plan))?;
+            let plan = optimized(needs.plan)?;
             // The optimizer may have dropped the other places.
-            let is_shared = places > 1;
-            let place = if is_shared { Shared::plan(body, needed.schema()) } else { needed.clone() };
-            for (_, plan) in &mut plans {
-                *plan = with_place(std::mem::take(plan), body, &place)?.data;
+            let is_worth = needs.places > 1
+                && (body.aggregates || needs.whole == needs.places && filters_tables(&plan)?);
+            let place = if is_worth { &Shared::plan(body, plan.schema()) } else { &body.plan };
+            for (_, around) in &mut plans {
+                let placed = with_place(std::mem::take(around), body, place)?;
+                let is_changed = placed.transformed && !is_worth;
+                *around = if is_changed { optimized(placed.data)? } else { placed.data };
             }
-            plans.extend(is_shared.then(|| (Some(key(body)), needed)));
+            plans.extend(is_worth.then(|| (Some(key(body)), plan)));
         }
         let mut planned = Places::default();
         while let Some((of_body, plan)) = plans.pop() {
@@ -295,42 +305,81 @@ fn pruned(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     Optimizer::with_rules(vec![Arc::new(OptimizeProjections::new())]).optimize(plan, state, |_, _| {})
 }
 
-/// Returns the plan of `body` with the columns and the rows that its places in `plans` need, and the number of these.
-fn needed<'a>(
-    body: &Arc<Body>,
-    plans: impl Iterator<Item = &'a LogicalPlan>,
-) -> Result<(LogicalPlan, usize)> {
-    let (mut filters, mut whole) = (Vec::new(), 0);
-    let is_place = |plan: &LogicalPlan| is_place(plan, body);
-    for plan in plans {
-        plan.apply_with_subqueries(|node| {
-            if let LogicalPlan::Filter(filter) = node
-                && is_place(without_projection(&filter.input))
-                && is_plain(&filter.predicate)?
-            {
-                filters.push(filter.predicate.clone());
-                return Ok(TreeNodeRecursion::Jump);
-            }
-            whole += usize::from(is_place(node));
-            Ok(TreeNodeRecursion::Continue)
-        })?;
+/// What the places of a plan need.
+struct Needs {
+    /// The plan with the columns and the rows that any of them needs.
+    plan: LogicalPlan,
+    places: usize,
+    /// Number of places that need all rows.
+    whole: usize,
+}
+
+impl Needs {
+    /// Returns what the places of `body` in `plans` need.
+    fn of<'a>(body: &Arc<Body>, plans: impl Iterator<Item = &'a LogicalPlan>) -> Result<Self> {
+        let (mut filters, mut whole) = (Vec::new(), 0);
+        for plan in plans {
+            plan.apply_with_subqueries(|node| {
+                if let LogicalPlan::Filter(filter) = node
+                    && is_place(without_projection(&filter.input), body)
+                    && is_plain(&filter.predicate)?
+                {
+                    filters.push(filter.predicate.clone());
+                    return Ok(TreeNodeRecursion::Jump);
+                }
+                whole += usize::from(is_place(node, body));
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
+        let places = whole + filters.len();
+        let mut plan = body.plan.clone();
+        let columns: Vec<Expr> = plan.schema().iter().map(Expr::from).collect();
+        if whole == 0
+            && let Some(any) = of_any(&filters)
+        {
+            plan = LogicalPlan::Filter(Filter::try_new(any, Arc::new(plan))?);
+        }
+        let mut used = body.used().clone();
+        if used.is_empty() {
+            // The number of rows is needed.
+            used.insert(0);
+        }
+        let columns =
+            columns.into_iter().enumerate().filter(|(at, _)| used.contains(at)).map(|(_, column)| column);
+        Ok(Self { plan: LogicalPlanBuilder::from(plan).project(columns)?.build()?, places, whole })
     }
-    let mut plan = body.plan.clone();
-    let columns: Vec<Expr> = plan.schema().iter().map(Expr::from).collect();
-    let places = whole + filters.len();
-    if whole == 0
-        && let Some(any) = disjunction(filters)
-    {
-        plan = LogicalPlan::Filter(Filter::try_new(any, Arc::new(plan))?);
-    }
-    let mut used = body.used().clone();
-    if used.is_empty() {
-        // The number of rows is needed.
-        used.insert(0);
-    }
-    let columns =
-        columns.into_iter().enumerate().filter(|(at, _)| used.contains(at)).map(|(_, column)| column);
-    Ok((LogicalPlanBuilder::from(plan).project(columns)?.build()?, places))
+}
+
+/// Returns a predicate for the rows that any of some filters leaves.
+fn of_any(filters: &[Expr]) -> Option<Expr> {
+    let by_columns = |filter: &Expr| {
+        let mut parts: BTreeMap<Vec<_>, Expr> = BTreeMap::new();
+        for part in split_conjunction(filter) {
+            let mut columns: Vec<_> = part.column_refs().into_iter().cloned().collect();
+            columns.sort();
+            let so_far = parts.remove(&columns);
+            parts.insert(columns, so_far.map_or(part.clone(), |so_far| so_far.and(part.clone())));
+        }
+        parts
+    };
+    let parts: Vec<_> = filters.iter().map(by_columns).collect();
+    // Those of the same columns may go below an aggregate or a join where the whole cannot.
+    let common = parts.first()?.keys().filter_map(|columns| {
+        let of_each: Option<Vec<Expr>> = parts.iter().map(|parts| parts.get(columns).cloned()).collect();
+        disjunction(of_each?)
+    });
+    conjunction(common.chain(disjunction(filters.to_vec())))
+}
+
+/// Returns true if filters leave out rows of a table in an optimized plan.
+fn filters_tables(plan: &LogicalPlan) -> Result<bool> {
+    plan.exists(|node| {
+        Ok(match node {
+            LogicalPlan::Filter(filter) => matches!(*filter.input, LogicalPlan::TableScan(_)),
+            LogicalPlan::TableScan(scan) => !scan.filters.is_empty(),
+            _ => false,
+        })
+    })
 }
 
 /// Returns the plan below a projection that only leaves columns out.
@@ -373,7 +422,7 @@ fn with_place(plan: LogicalPlan, body: &Arc<Body>, place: &LogicalPlan) -> Resul
     Ok(Transformed::new(children.data, subqueries.transformed, TreeNodeRecursion::Continue))
 }
 
-/// What is planned for places, by the [`key`] of their plan.
+/// The nodes of places, by the [`key`] of their plan.
 #[derive(Clone, Default)]
 struct Places(HashMap<usize, Node>);
 
@@ -543,9 +592,9 @@ mod tests {
         (shared, rows)
     }
 
-    /// Names a CTE that has groups.
-    const GROUPS: &str =
-        "WITH c AS (SELECT k, d, sum(id) AS s, count(*) AS n, max(id) AS m FROM t GROUP BY k, d) ";
+    /// Names a CTE that has groups, and one of a join.
+    const CTES: &str = "WITH c AS (SELECT k, d, sum(id) AS s, count(*) AS n, max(id) AS m FROM t GROUP BY k, d), \
+                        j AS (SELECT t.k AS t, u.d AS u FROM t JOIN t u ON t.id = u.id WHERE t.d = 1) ";
 
     #[tokio::test]
     async fn places_have_the_rows_of_plans_of_their_own() {
@@ -561,11 +610,12 @@ mod tests {
               (SELECT k, sum(s) AS all FROM c GROUP BY k) e WHERE a.k = b.k AND b.k = e.k",
                 2,
             ),
+            ("SELECT count(*), sum(b.t) FROM j a, j b WHERE a.t = b.u", 1),
             // One place remains.
             ("SELECT k, s FROM c WHERE s > 5000 UNION ALL SELECT k, n FROM c WHERE false", 0),
             ("SELECT a.s FROM c a", 0),
         ] {
-            let sql = format!("{GROUPS}{query}");
+            let sql = format!("{CTES}{query}");
             let (shared, rows) = run(&sql, true).await;
             assert_eq!(shared.len(), expected, "{query}: {shared:?}");
             assert_eq!(rows, run(&sql, false).await.1, "{query}");
@@ -574,7 +624,7 @@ mod tests {
 
     #[tokio::test]
     async fn shared_plans_have_what_their_places_need() {
-        let sql = format!("{GROUPS}SELECT a.k, b.s FROM c a JOIN c b ON a.k = b.k WHERE a.d = 1 AND b.d = 2");
+        let sql = format!("{CTES}SELECT a.k, b.s FROM c a JOIN c b ON a.k = b.k WHERE a.d = 1 AND b.d = 2");
         let (shared, _) = run(&sql, true).await;
         let (filter, sums) = (" = 1 OR ", "sum(t.id)");
         assert!(shared[0].contains(filter) && shared[0].contains(sums), "{shared:?}");
@@ -587,6 +637,9 @@ mod tests {
             "SELECT * FROM (SELECT k, count(*) AS n FROM t GROUP BY k) a, \
              (SELECT k, count(*) AS n FROM t WHERE d = 1 GROUP BY k) b WHERE a.k = b.k",
             "WITH c AS (SELECT id FROM t WHERE d = 1) SELECT * FROM c a, c b WHERE a.id = b.id",
+            "WITH c AS (SELECT t.id, u.k FROM t JOIN t u ON t.id = u.k WHERE t.d = 1) \
+             SELECT a.id FROM c a, c b WHERE a.k = b.id AND a.k = 3",
+            "WITH c AS (SELECT t.id, u.k FROM t JOIN t u ON t.id = u.k) SELECT count(*) FROM c a, c b WHERE a.k = b.id",
             "WITH c AS (SELECT k, max(id) AS m, random() AS r FROM t GROUP BY k) \
              SELECT a.m FROM c a, c b WHERE a.k = b.k",
             "WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r WHERE i < 4), \
