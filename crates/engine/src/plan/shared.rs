@@ -305,7 +305,7 @@ fn pruned(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     Optimizer::with_rules(vec![Arc::new(OptimizeProjections::new())]).optimize(plan, state, |_, _| {})
 }
 
-/// What the places of a plan need.
+/// The columns and the rows that the places of a plan need.
 struct Needs {
     /// The plan with the columns and the rows that any of them needs.
     plan: LogicalPlan,
