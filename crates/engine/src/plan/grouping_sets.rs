@@ -117,8 +117,8 @@ fn merges_cheaply(aggregate: &AggregateFunctionExpr) -> Result<bool> {
 }
 
 /// Groups partial states by each set. Groups may repeat in its output, as in that of any partial aggregate: DataFusion's
-/// aggregate gets the states in chunks, since it fails if it has too little memory, and a chunk for which it has is left as
-/// it is in each set.
+/// aggregate gets the states in chunks, and if it fails on one for lack of memory, its states go to each set without being
+/// grouped.
 #[derive(Debug)]
 struct GroupingSetsExec {
     aggregate: Node,

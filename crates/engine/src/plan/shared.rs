@@ -399,8 +399,12 @@ fn is_plain(predicate: &Expr) -> Result<bool> {
     let depends = predicate.exists(|part| {
         Ok(matches!(
             part,
-            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)
-        ) || matches!(part, Expr::OuterReferenceColumn(..)))
+            Expr::ScalarSubquery(_)
+                | Expr::InSubquery(_)
+                | Expr::Exists(_)
+                | Expr::SetComparison(_)
+                | Expr::OuterReferenceColumn(..)
+        ))
     })?;
     Ok(!depends && !predicate.is_volatile())
 }
@@ -409,7 +413,7 @@ fn is_place(plan: &LogicalPlan, body: &Arc<Body>) -> bool {
     Shared::of(plan).is_some_and(|place| Arc::ptr_eq(&place.body, body))
 }
 
-/// Replaces the places of `body` in a plan by one with fewer columns.
+/// Replaces the places of `body` in a plan by another plan, which may have fewer columns.
 fn with_place(plan: LogicalPlan, body: &Arc<Body>, place: &LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if is_place(&plan, body) {
         return Ok(Transformed::yes(place.clone()));

@@ -21,7 +21,7 @@ pub(crate) struct SharedExec {
 
 impl SharedExec {
     pub(crate) fn new(input: Arc<dyn ExecutionPlan>) -> Self {
-        // Arc<dyn ExecutionPlan>s above must not rely on partitions, whose number changes when they are too large.
+        // Nodes above must not rely on partitions, whose number changes when they are too large.
         let partitions = Partitioning::UnknownPartitioning(input.output_partitioning().partition_count());
         let properties = input.properties().as_ref().clone().with_partitioning(partitions);
         let properties = properties.with_eq_properties(EquivalenceProperties::new(input.schema()));
