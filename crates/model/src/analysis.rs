@@ -266,11 +266,13 @@ pub struct Intensity {
 pub struct Spilled {
     /// Bytes written.
     pub write_bytes: u64,
-    /// Bytes read back.
+    /// Bytes read back from disks.
     pub read_bytes: u64,
-    /// Service time of both.
+    /// Bytes read back from the page cache.
+    pub cached_bytes: u64,
+    /// Service time of the disks.
     pub ms: f64,
-    /// Core time that encoding and decoding took.
+    /// Core time that encoding, decoding, and reading from the page cache took.
     pub core_ms: f64,
     /// Budget with which nothing would have been written.
     pub sufficient_memory_bytes: u64,

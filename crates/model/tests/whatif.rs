@@ -575,6 +575,7 @@ fn spilling() -> Trace {
     end.spill = Some(Spill {
         write_bytes: 10_000_000,
         read_bytes: 10_000_000,
+        cached_bytes: 0,
         service_ns: ms(200.0),
         core_ns: ms(40.0),
         sufficient_memory_bytes: 2000,
@@ -596,6 +597,32 @@ fn memory_changes_what_is_spilled() {
     let answer = ask(&trace, &["memory=x2"]).expect("an answer");
     // Cores and disk could have worked at once.
     close(answer.prediction.analytic_ms.expect("ideal times"), 410.0 * 170.0 / 210.0);
+}
+
+/// Exchanges of 400 bytes leave room for one of two multitasks of 500 bytes. With twice the budget, both run at once.
+#[test]
+fn exchanges_leave_less_memory_to_multitasks() {
+    let mut b = Build::on_cores(2);
+    b.trace.machines[0].memory_bytes = Some(1000);
+    let disk = b.disk("nvme0n1", Some(100e6));
+    let job = b.job("q", 0.0);
+    let stage = b.stage(job, "s", 0.0);
+    for from in [0.0, 200.0] {
+        let task = b.multitask(stage, from);
+        b.trace.multitasks[task as usize].memory_bytes = Some(500);
+        b.compute(task, from, 100.0);
+        b.monotask(task, disk, Phase::Spill, from + 100.0, 100.0).bytes = Some(10_000_000);
+    }
+    b.end_stage(stage, 400.0);
+    let end = b.end_job(job, 400.0);
+    let held_by = vec![HeldMemory { stage: 0, what: HeldMemory::EXCHANGE.into(), bytes: 400 }];
+    end.peak = Some(Peak { bytes: 900, stage: 0, held_by });
+    end.spill = Some(Spill { write_bytes: 20_000_000, sufficient_memory_bytes: 4000, ..Spill::default() });
+    let trace = b.trace;
+    close(simulated(&trace, &["disk.rate=x1"]), 400.0);
+    close(simulated(&trace, &["memory=x1"]), 400.0);
+    // Two thirds of the memory are still missing.
+    close(simulated(&trace, &["memory=x2"]), 100.0 + 200.0 * 2.0 / 3.0);
 }
 
 #[test]

@@ -36,7 +36,7 @@ const KEYS: &[(&str, &str)] = &[
     ("jobs[].next", "kind ideal_ms"),
     ("jobs[].intensity", "disk_mb_per_cpu_s network_mbit_per_cpu_s shuffle_over_input output_over_input"),
     ("jobs[].peak", "bytes stage held_by"),
-    ("jobs[].spill", "write_bytes read_bytes ms core_ms sufficient_memory_bytes"),
+    ("jobs[].spill", "write_bytes read_bytes cached_bytes ms core_ms sufficient_memory_bytes"),
     ("jobs[].core", "+ total_ms decode_share operator_share encode_share not_split_share operators"),
     (
         "jobs[].core.operators[]",

@@ -35,7 +35,7 @@ mod stacks;
 mod state;
 
 pub use context::{Cancelled, Context};
-pub use io::file::{File, Segment, slice};
+pub use io::file::{File, IoMode, Segment, slice};
 pub use io::output::Output;
 pub use io::pacer::Pacer;
 pub use io::residency::Residency;
@@ -46,7 +46,7 @@ pub use pellucid_scheduler::Phase;
 pub use platform::thread_cpu_ns;
 pub use quota::available_memory_bytes;
 pub use resource::ResourceHandle;
-pub use runtime::{IoMode, Options, Runtime};
+pub use runtime::{Options, Runtime};
 pub use stacks::mark_operator;
 pub use state::{JobError, Progress};
 

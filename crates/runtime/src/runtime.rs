@@ -16,7 +16,7 @@ use crate::drive::driver::{Live, Shared};
 use crate::drive::sampler;
 use crate::drive::worker;
 use crate::io::chunks::ChunkSize;
-use crate::io::file::{File, Version};
+use crate::io::file::{File, IoMode, Version};
 use crate::io::pacer::Pacer;
 use crate::io::scratch::Scratch;
 use crate::platform::{self, Device};
@@ -35,16 +35,6 @@ const STORE_MAX: u32 = 64;
 const FETCHING_MULTITASKS: u32 = 4;
 /// Name of the machine's network link.
 const LINK: &str = "network";
-
-/// The read mode for files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum IoMode {
-    /// Reads go through the page cache.
-    #[default]
-    Cached,
-    /// Reads bypass the page cache; every read comes from the device.
-    Direct,
-}
 
 /// Options for creating a [`Runtime`].
 #[derive(Debug, Clone)]
@@ -261,7 +251,7 @@ impl Runtime {
     /// # Errors
     /// Returns an error with the folder if it does not exist or is not writable.
     pub fn scratch(&self, folder: &Path) -> Result<Arc<Scratch>, Error> {
-        Scratch::create(folder, self.disk_of(folder)?, Arc::clone(&self.0.shared.pool))
+        Scratch::create(folder, self.disk_of(folder)?, Arc::clone(&self.0.shared.pool), self.0.options.io)
     }
 
     /// Begins a job. Registers this machine and the known resources in the job's trace; other resources

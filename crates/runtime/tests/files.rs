@@ -393,6 +393,9 @@ fn scratch_file_returns_its_bytes_and_has_no_name() {
     let read = scratch.read_monotask(ranges, move |bytes| *to.lock().unwrap() = bytes);
     run(&runtime, vec![read]).0.expect("read");
     assert_eq!(*sunk.lock().unwrap(), [pattern(10..100), pattern(1..2 * MIB)]);
+    // The page cache still has those bytes.
+    assert!(scratch.is_cached(&(1..2 * MIB)) && !scratch.is_cached(&(0..100 * MIB)));
+    assert_eq!(scratch.read_cached(1..2 * MIB).expect("cached"), pattern(1..2 * MIB));
     let missing = folder.path().join("none");
     let error = runtime.scratch(&missing).expect_err("no folder").to_string();
     let expect = format!("cannot write spilled data in {}: ", missing.display());

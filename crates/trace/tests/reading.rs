@@ -89,11 +89,13 @@ fn other_files_are_rejected() {
 
 #[test]
 fn newer_major_version_is_rejected_and_older_ones_are_read() {
-    let versioned = |version: &str| lines(&whole(vec![])).replace("/1.8", version);
+    let versioned = |version: &str| lines(&whole(vec![])).replace("/1.9", version);
     let error = text(&versioned("/2.0")).expect_err("newer");
     assert!(matches!(error, TraceError::NewerMajor { .. }), "{error}");
     assert!(error.to_string().contains("upgrade pellucid"), "{error}");
-    for version in ["/0.9", "/1.0", "/1.1", "/1.2", "/1.3", "/1.4", "/1.5", "/1.6", "/1.7", "/1.8", "/1.17"] {
+    for version in
+        ["/0.9", "/1.0", "/1.1", "/1.2", "/1.3", "/1.4", "/1.5", "/1.6", "/1.7", "/1.8", "/1.9", "/1.17"]
+    {
         let trace = text(&versioned(version)).expect("readable");
         assert_eq!(trace.warnings, Vec::<String>::new(), "{version}");
     }
@@ -102,18 +104,18 @@ fn newer_major_version_is_rejected_and_older_ones_are_read() {
 #[test]
 fn records_of_a_newer_minor_version_are_skipped_with_a_warning() {
     let with = |version: &str| {
-        let header = lines(&[header()]).replace("/1.8", version);
+        let header = lines(&[header()]).replace("/1.9", version);
         let machine = r#"{"t":"machine","name":"box","colour":"blue"}"#;
         let new = r#"{"t":"checkpoint","at_ns":5}"#;
         let end = lines(&[end(3)]);
         text(&format!("{header}{machine}\n{new}\n{end}"))
     };
-    let trace = with("/1.9").expect("readable");
+    let trace = with("/1.10").expect("readable");
     assert_eq!(trace.machines.len(), 1);
     assert_eq!(trace.truncated, None);
     assert_eq!(trace.warnings.len(), 1);
     assert!(trace.warnings[0].contains("line 3: skipped a `checkpoint`"));
-    let error = with("/1.8").expect_err("this version has no such record");
+    let error = with("/1.9").expect_err("this version has no such record");
     assert!(matches!(error, TraceError::Malformed { line: 3, .. }));
 }
 

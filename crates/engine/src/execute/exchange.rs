@@ -40,6 +40,8 @@ pub(crate) trait Ledger: Send + Sync {
     fn has_room(&self, _bytes: u64) -> bool {
         true
     }
+    /// Sets how many bytes the exchanges may take that can spill.
+    fn limit(&self, _bytes: u64) {}
     /// Reserves `bytes` of the exchange that `stage` writes.
     ///
     /// # Errors
@@ -471,12 +473,12 @@ impl Stream for ExchangeStream {
             }
             if let Some(load) = self.loads.front() {
                 match load.batches(&self.schema) {
-                    Some(Ok(batches)) => self.loaded = batches.into(),
-                    Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                    None => {
-                        waiting::wait_for_reads(cx.waker());
+                    Ok(Some(batches)) => self.loaded = batches.into(),
+                    Ok(None) => {
+                        waiting::wait_for(load, cx.waker());
                         return Poll::Pending;
                     }
+                    Err(error) => return Poll::Ready(Some(Err(error))),
                 }
                 self.loads.pop_front();
                 // A merge that waits for one partition reads what it needs next of the others as well.

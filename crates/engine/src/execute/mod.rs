@@ -20,7 +20,7 @@ pub(crate) mod usage;
 mod waiting;
 mod work;
 
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -67,7 +67,7 @@ pub(crate) struct JobLedger {
     reservation: MemoryReservation,
     usage: Arc<Usage>,
     /// Maximum bytes of exchanges that can spill.
-    max_bytes: u64,
+    max_bytes: AtomicU64,
     /// Change that is not yet reported to the scheduler.
     unreported: AtomicI64,
 }
@@ -75,7 +75,7 @@ pub(crate) struct JobLedger {
 impl JobLedger {
     pub(crate) fn new(job: Job, usage: Arc<Usage>, max_bytes: u64, context: &TaskContext) -> Self {
         let reservation = MemoryConsumer::new("exchange").register(context.memory_pool());
-        Self { job, reservation, usage, max_bytes, unreported: AtomicI64::new(0) }
+        Self { job, reservation, usage, max_bytes: AtomicU64::new(max_bytes), unreported: AtomicI64::new(0) }
     }
 
     fn change(&self, bytes: i64) {
@@ -92,7 +92,11 @@ impl JobLedger {
 
 impl Ledger for JobLedger {
     fn has_room(&self, bytes: u64) -> bool {
-        bytes.saturating_add(self.reservation.size() as u64) <= self.max_bytes
+        bytes.saturating_add(self.reservation.size() as u64) <= self.max_bytes.load(Ordering::Relaxed)
+    }
+
+    fn limit(&self, bytes: u64) {
+        self.max_bytes.store(bytes, Ordering::Relaxed);
     }
 
     fn hold(&self, stage: StageIx, bytes: u64) -> Result<()> {
@@ -328,7 +332,14 @@ impl Execution {
     /// Submits the multitasks of a stage that start when `left` have not ended.
     fn submit(self: &Arc<Self>, stage: usize, ready: &Arc<ReadyStage>, left: usize) {
         let Some(&ix) = self.stages[stage].ix.get() else { return };
-        for partition in ready.next(left) {
+        let next = ready.next(left);
+        let mut memory: Vec<u64> = next.iter().map(|multitask| ready.memory(*multitask)).collect();
+        memory.sort_unstable();
+        // A few that are larger than most may run by themselves.
+        if let Some(median) = memory.get(memory.len() / 2) {
+            self.ledger.limit(self.shares.exchanges_beside(*median));
+        }
+        for partition in next {
             let task = StageTask { execution: Arc::clone(self), stage, partition, ready: Arc::clone(ready) };
             self.params.job.submit(ix, partition as u32, ready.memory(partition), Box::new(task));
         }

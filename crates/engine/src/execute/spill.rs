@@ -4,6 +4,7 @@
 //! is needed to read a block, and its checksum, stays in memory. Blocks are in [`Scratch`] files, which end with their
 //! exchange, in the folder with the fewest bytes to write.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -86,6 +87,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// How a job shares its memory budget.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shares {
+    budget: u64,
+    /// Maximum number of multitasks that can compute, and one that uses a disk.
+    multitasks: u64,
     /// Maximum bytes of all exchanges.
     pub exchanges: u64,
     /// Maximum bytes of the build sides whose tables a stage keeps.
@@ -104,9 +108,12 @@ impl Shares {
     /// Divides a budget: two fifths for exchanges, a fifth for tables, and a quarter for the multitasks that run at once,
     /// whose operators need up to twice the memory of their input.
     pub(crate) fn of(budget: Option<usize>, cores: u32) -> Self {
+        let multitasks = u64::from(cores) + 1;
         let Some(budget) = budget.map(|budget| budget as u64) else {
             let (all, step) = (u64::MAX, STEP_BYTES);
             return Self {
+                budget: all,
+                multitasks,
                 exchanges: all,
                 tables: all,
                 partition: all,
@@ -116,13 +123,25 @@ impl Shares {
             };
         };
         Self {
+            budget,
+            multitasks,
             exchanges: budget / 5 * HeldMemory::EXCHANGE_FIFTHS,
             tables: budget / 5,
-            partition: budget / 8 / (u64::from(cores) + 1),
+            partition: budget / 8 / multitasks,
             step: (budget / 64).min(STEP_BYTES),
             block: (budget / 2048).clamp(16 << 10, BLOCK_BYTES),
             ahead: budget / 16,
         }
+    }
+}
+
+impl Shares {
+    /// Returns the maximum bytes of all exchanges beside multitasks that need `bytes` each: what exchanges hold must not leave
+    /// cores or disks without work.
+    pub(crate) fn exchanges_beside(&self, bytes: u64) -> u64 {
+        let least = self.budget / 16;
+        let at_once = ((self.budget - least) / bytes.max(1)).clamp(1, self.multitasks);
+        self.budget.saturating_sub(at_once.saturating_mul(bytes)).clamp(least, self.exchanges)
     }
 }
 
@@ -294,6 +313,7 @@ impl Files {
 /// its head little.
 pub(crate) fn read(mut loads: Vec<Arc<Load>>) -> Vec<Monotask> {
     loads.sort_by_key(|load| (Arc::as_ptr(&load.block.file), load.block.offset));
+    loads.dedup_by(|next, load| Arc::ptr_eq(next, load));
     let mut reads: Vec<(u64, Vec<Arc<Load>>)> = Vec::new();
     for load in loads {
         match reads.last_mut() {
@@ -307,8 +327,8 @@ pub(crate) fn read(mut loads: Vec<Arc<Load>>) -> Vec<Monotask> {
         }
     }
     let monotask = |(_, loads): (u64, Vec<Arc<Load>>)| {
-        let ranges = loads.iter().map(|load| load.block.offset..load.block.offset + load.block.bytes);
-        let (ranges, block) = (ranges.collect(), Arc::clone(&loads[0].block));
+        let ranges = loads.iter().map(|load| load.block.range()).collect();
+        let block = Arc::clone(&loads[0].block);
         let read = block.file.read_monotask(ranges, move |read| {
             for (load, bytes) in loads.iter().zip(read) {
                 *lock(&load.bytes) = Some(bytes);
@@ -338,6 +358,10 @@ impl Block {
         self.bytes
     }
 
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.bytes
+    }
+
     fn damaged(&self, cause: impl std::fmt::Display) -> DataFusionError {
         DataFusionError::Execution(format!(
             "cannot read spilled data in {}: {cause}; check the disk, or name another folder with --spill-dir",
@@ -359,29 +383,38 @@ impl Load {
         Arc::new(Self { block, bytes: Mutex::new(unwritten) })
     }
 
-    /// Returns true if the block is in memory.
+    /// Returns true if the block is in memory, where also the page cache may have it.
     pub(crate) fn is_done(&self) -> bool {
-        lock(&self.bytes).is_some()
+        lock(&self.bytes).is_some() || self.block.file.is_cached(&self.block.range())
     }
 
-    /// Returns the batches once they are read; `None` before.
+    /// Returns the batches; `None` if their block must be read from the disk before.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not those that were written.
-    pub(crate) fn batches(&self, schema: &SchemaRef) -> Option<Result<Vec<RecordBatch>>> {
-        let bytes = lock(&self.bytes).take()?;
-        if crc32fast::hash(&bytes) != self.block.checksum {
-            return Some(Err(self.block.damaged("its checksum differs")));
+    /// Returns an error if the block cannot be read, or its bytes are not those that were written.
+    pub(crate) fn batches(&self, schema: &SchemaRef) -> Result<Option<Vec<RecordBatch>>> {
+        let (block, start_ns) = (&self.block, now_ns());
+        let loaded = lock(&self.bytes).take();
+        let bytes = match loaded {
+            Some(bytes) => bytes,
+            None if block.file.is_cached(&block.range()) => {
+                block.usage.read_cached(block.bytes);
+                block.file.read_cached(block.range()).map_err(DataFusionError::External)?
+            }
+            None => return Ok(None),
+        };
+        if crc32fast::hash(&bytes) != block.checksum {
+            return Err(block.damaged("its checksum differs"));
         }
-        let (mut at, start_ns) = (0, now_ns());
+        let mut at = 0;
         let batch = |stored: &Stored| {
             let from = at;
             at += stored.bytes;
-            decode(&bytes[from..at], stored, schema).map_err(|e| self.block.damaged(e))
+            decode(&bytes[from..at], stored, schema).map_err(|e| block.damaged(e))
         };
-        let batches = self.block.batches.iter().map(batch).collect();
-        self.block.usage.converted(now_ns() - start_ns);
-        Some(batches)
+        let batches = block.batches.iter().map(batch).collect::<Result<_>>()?;
+        block.usage.converted(now_ns() - start_ns);
+        Ok(Some(batches))
     }
 }
 
@@ -408,4 +441,19 @@ fn decode(bytes: &[u8], stored: &Stored, schema: &SchemaRef) -> Result<RecordBat
     let batch = batch.ok_or_else(|| DataFusionError::Execution("it has no batch".to_string()))?;
     let columns = batch.columns().iter().cloned().zip(stored.least.iter().copied());
     Ok(Compact::restore(schema, stored.rows, columns)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exchanges_leave_room_for_multitasks() {
+        let shares = Shares::of(Some(160), 2);
+        // Small ones, three of which fit beside the share; as many as fit; and one that takes all.
+        for (bytes, room) in [(0, 64), (32, 64), (48, 16), (60, 40), (100, 60), (160, 10)] {
+            assert_eq!(shares.exchanges_beside(bytes), room, "{bytes}");
+        }
+        assert_eq!(Shares::of(None, 2).exchanges_beside(1 << 40), u64::MAX - (3 << 40));
+    }
 }

@@ -120,7 +120,12 @@ impl Usage {
         spill.service_ns += took.as_nanos() as u64;
     }
 
-    /// Counts core time of encoding or decoding batches.
+    /// Counts batches that a core read from the page cache.
+    pub(crate) fn read_cached(&self, bytes: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).spill.cached_bytes += bytes;
+    }
+
+    /// Counts core time of encoding, decoding, or reading batches.
     pub(crate) fn converted(&self, core_ns: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).spill.core_ns += core_ns;
     }
@@ -262,9 +267,11 @@ mod tests {
         usage.spilled(0, 700, Duration::from_nanos(6));
         usage.put_on_disk(100);
         usage.converted(9);
+        usage.read_cached(50);
         let spill = Spill {
             write_bytes: 700,
             read_bytes: 700,
+            cached_bytes: 50,
             service_ns: 11,
             core_ns: 9,
             sufficient_memory_bytes: 12_500,

@@ -52,16 +52,20 @@ pub(crate) fn ask(io: Vec<Monotask>, waker: &Waker) {
     });
 }
 
-/// Asks for blocks, which are read when the work next waits for I/O.
+/// Asks for those blocks that are not in memory. They are read when the work next waits for I/O.
 pub(crate) fn read(loads: &[Arc<Load>]) {
     ASKED.with_borrow_mut(|asked| {
         asked.loads.extend(loads.iter().filter(|load| !load.is_done()).cloned());
     });
 }
 
-/// Waits for blocks that [`read`] asked for, after which `waker` is woken.
-pub(crate) fn wait_for_reads(waker: &Waker) {
-    ASKED.with_borrow_mut(|asked| asked.wake_after_io(waker));
+/// Waits for a block that must be read, and for those that [`read`] asked for, after which `waker` is woken.
+pub(crate) fn wait_for(load: &Arc<Load>, waker: &Waker) {
+    ASKED.with_borrow_mut(|asked| {
+        // It may have been in the page cache before.
+        asked.loads.push(Arc::clone(load));
+        asked.wake_after_io(waker);
+    });
 }
 
 /// Waits until I/O is done.

@@ -95,6 +95,7 @@ pub(crate) fn analyze(
         spill: end.and_then(|e| e.spill).map(|spill| Spilled {
             write_bytes: spill.write_bytes,
             read_bytes: spill.read_bytes,
+            cached_bytes: spill.cached_bytes,
             ms: ms(spill.service_ns as f64),
             core_ms: ms(spill.core_ns as f64),
             sufficient_memory_bytes: spill.sufficient_memory_bytes,

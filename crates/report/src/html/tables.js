@@ -92,7 +92,7 @@ const heldText = (peak) => `${sizeText(peak.bytes)} in stage ${peak.stage}: `
   + peak.held_by.slice(0, 3).map((held) => `${held.what} of stage ${held.stage} ${sizeText(held.bytes)}`).join(", ");
 
 /** Returns what did not fit into a job's memory. */
-const spillText = (spill) => `${sizeText(spill.write_bytes)}, read back ${sizeText(spill.read_bytes)}; `
+const spillText = (spill) => `${sizeText(spill.write_bytes)}, read back ${sizeText(spill.read_bytes + spill.cached_bytes)}; `
   + `would fit into ${sizeText(spill.sufficient_memory_bytes)}`;
 
 /** Creates the items of a list of facts; those without a text are omitted. */

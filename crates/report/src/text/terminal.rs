@@ -151,7 +151,7 @@ fn core_time(page: &mut Page, job: &JobAnalysis) {
         let text = format!(
             "Spilled {} to disk and read {} back, in {} of the disks' time; --memory {} would have sufficed",
             bytes(spill.write_bytes),
-            bytes(spill.read_bytes),
+            bytes(spill.read_bytes + spill.cached_bytes),
             time(spill.ms),
             memory(spill.sufficient_memory_bytes)
         );

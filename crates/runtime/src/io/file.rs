@@ -20,11 +20,21 @@ use crate::io::buffer::Pool;
 use crate::io::chunks::{BLOCK_BYTES, Chunks};
 use crate::io::ranges;
 use crate::io::residency::{InFlight, Residency, probe};
-use crate::{Done, Error, IoMode, Monotask, ResourceHandle, platform};
+use crate::{Done, Error, Monotask, ResourceHandle, platform};
 
 /// Maximum size of a shared buffer: a multiple of huge pages, and a limit of the memory that a small slice
 /// keeps alive.
 const SHARED_BUFFER_BYTES: u64 = 4 << 20;
+
+/// The read mode for files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IoMode {
+    /// Reads go through the page cache.
+    #[default]
+    Cached,
+    /// Reads bypass the page cache; every read comes from the device.
+    Direct,
+}
 
 /// Bytes of a file from `offset` on.
 #[derive(Debug, Clone, PartialEq, Eq)]

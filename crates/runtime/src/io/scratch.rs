@@ -15,7 +15,8 @@ use pellucid_scheduler::Phase;
 
 use crate::io::buffer::Pool;
 use crate::io::chunks::Chunks;
-use crate::{Done, Error, Monotask, ResourceHandle, platform};
+use crate::io::ranges;
+use crate::{Done, Error, IoMode, Monotask, ResourceHandle, platform};
 
 /// A file without a name; see [`crate::Runtime::scratch`].
 pub struct Scratch {
@@ -23,6 +24,7 @@ pub struct Scratch {
     file: fs::File,
     disk: ResourceHandle,
     pool: Arc<Pool>,
+    io: IoMode,
     /// Number of planned bytes, which is the offset of the next write.
     planned_bytes: AtomicU64,
 }
@@ -32,11 +34,12 @@ impl Scratch {
         folder: &Path,
         disk: ResourceHandle,
         pool: Arc<Pool>,
+        io: IoMode,
     ) -> Result<Arc<Scratch>, Error> {
         let file = tempfile::tempfile_in(folder).map_err(|e| failed("write", folder, &e))?;
         platform::advise_random(&file);
         let folder = folder.to_path_buf();
-        Ok(Arc::new(Scratch { folder, file, disk, pool, planned_bytes: AtomicU64::new(0) }))
+        Ok(Arc::new(Scratch { folder, file, disk, pool, io, planned_bytes: AtomicU64::new(0) }))
     }
 
     /// Returns the folder of the file.
@@ -88,19 +91,50 @@ impl Scratch {
         })
     }
 
+    /// Returns true if the page cache has all of `range`, so that [`Scratch::read_cached`] does not wait for the disk. Always
+    /// returns false in direct mode, and if the kernel does not tell.
+    pub fn is_cached(&self, range: &Range<u64>) -> bool {
+        let page = platform::page_bytes();
+        let pages = ranges::align(range, page);
+        let all = Some((pages.end - pages.start) / page);
+        self.io == IoMode::Cached
+            && platform::resident_pages(&self.file, range).is_ok_and(|pages| pages == all)
+    }
+
+    /// Reads `range` on a core.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn read_cached(&self, range: Range<u64>) -> Result<Bytes, Error> {
+        self.fill(&range, |buffer| self.read_at(buffer, range.start))
+    }
+
     fn read(&self, range: Range<u64>, chunks: &Chunks<'_>) -> Result<Bytes, Error> {
+        let from = range.start;
+        self.fill(&range, |buffer| {
+            chunks.each(range.clone(), |chunk| {
+                let part = usize::try_from(chunk.start - from)?..usize::try_from(chunk.end - from)?;
+                self.read_at(&mut buffer[part], chunk.start)
+            })
+        })
+    }
+
+    fn read_at(&self, buffer: &mut [u8], from: u64) -> Result<(), Error> {
+        self.file.read_exact_at(buffer, from).map_err(|e| failed("read", &self.folder, &e))
+    }
+
+    /// Returns a pooled buffer of the length of `range`, which `fill` fills.
+    fn fill(
+        &self,
+        range: &Range<u64>,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), Error>,
+    ) -> Result<Bytes, Error> {
         let len = usize::try_from(range.end - range.start)?;
         let mut buffer = self
             .pool
             .take(len)
             .map_err(|e| format!("cannot allocate {len} bytes to read {}: {e}", self.folder.display()))?;
-        let from = range.start;
-        chunks.each(range, |chunk| {
-            let part = usize::try_from(chunk.start - from)?..usize::try_from(chunk.end - from)?;
-            self.file
-                .read_exact_at(&mut buffer.as_mut_slice()[part], chunk.start)
-                .map_err(|e| failed("read", &self.folder, &e))
-        })?;
+        fill(&mut buffer.as_mut_slice()[..len])?;
         Ok(buffer.freeze().slice(..len))
     }
 }

@@ -465,7 +465,10 @@ pub struct Spill {
     pub read_bytes: u64,
     /// Service time of these monotasks.
     pub service_ns: u64,
-    /// Core time that encoding and decoding took, within compute monotasks.
+    /// Bytes read back from the page cache, within compute monotasks.
+    #[serde(default)]
+    pub cached_bytes: u64,
+    /// Core time that this, encoding and decoding took, within compute monotasks.
     pub core_ns: u64,
     /// Budget with which nothing would have been written.
     pub sufficient_memory_bytes: u64,

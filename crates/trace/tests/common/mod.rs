@@ -139,6 +139,7 @@ pub fn job(seed: u64, stages: u32, multitasks: u32) -> Vec<Record> {
             write_bytes: 900,
             read_bytes: 800,
             service_ns: 70,
+            cached_bytes: 50,
             core_ns: 60,
             sufficient_memory_bytes: 5000,
         }),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pellucid_trace::Phase;
 
-use super::recorded::{Recorded, Task};
+use super::recorded::{EXCHANGE_SHARE, Recorded, Task};
 use super::rework;
 use super::scenario::Scenario;
 use crate::index::{JobIx, Table};
@@ -54,6 +54,10 @@ impl Scenario {
                 spill_times(recorded, job, *factor);
             }
         });
+        for memory in self.recorded.memory.iter_mut().filter(|memory| memory.core_ns.is_some()) {
+            let all = memory.sufficient.unwrap_or(after) * EXCHANGE_SHARE;
+            memory.exchange_bytes = all.min(after * EXCHANGE_SHARE);
+        }
         for budget in self.recorded.memory_bytes.iter_mut() {
             *budget = Some(after as u64);
         }

@@ -125,6 +125,9 @@ pub(crate) struct ReadColumn {
     pub bytes: f64,
 }
 
+/// The share of a memory budget that exchanges may take.
+pub(crate) const EXCHANGE_SHARE: f64 = HeldMemory::EXCHANGE_FIFTHS as f64 / 5.0;
+
 /// The memory of a recorded job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
@@ -132,6 +135,8 @@ pub(crate) struct Memory {
     pub sufficient: Option<f64>,
     /// Core time of encoding and decoding what it spilled; `None` if it spilled nothing.
     pub core_ns: Option<f64>,
+    /// Memory of its exchanges at the peak.
+    pub exchange_bytes: f64,
 }
 
 impl Memory {
@@ -140,15 +145,14 @@ impl Memory {
         let mut all = Table::filled(trace.jobs.len(), Memory::default());
         for end in &trace.job_ends {
             let Some(memory) = all.get_mut(JobIx(end.job)) else { continue };
+            let held_by = end.peak.iter().flat_map(|peak| &peak.held_by);
+            let exchanges = held_by.filter(|held| held.what == HeldMemory::EXCHANGE);
+            let exchange_bytes = exchanges.map(|held| held.bytes as f64).sum();
             // An exchange that was full at the peak would have fit into its share.
-            let held = end.peak.as_ref().map(|peak| {
-                let exchanges = peak.held_by.iter().filter(|held| held.what == HeldMemory::EXCHANGE);
-                let exchanges: f64 = exchanges.map(|held| held.bytes as f64).sum();
-                (peak.bytes as f64).max(exchanges * 5.0 / HeldMemory::EXCHANGE_FIFTHS as f64)
-            });
+            let held = end.peak.as_ref().map(|peak| (peak.bytes as f64).max(exchange_bytes / EXCHANGE_SHARE));
             let spilled = end.spill.map(|spill| spill.sufficient_memory_bytes as f64);
-            *memory =
-                Memory { sufficient: spilled.or(held), core_ns: end.spill.map(|spill| spill.core_ns as f64) };
+            let core_ns = end.spill.map(|spill| spill.core_ns as f64);
+            *memory = Memory { sufficient: spilled.or(held), core_ns, exchange_bytes };
         }
         all
     }

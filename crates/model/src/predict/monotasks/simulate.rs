@@ -5,8 +5,8 @@
 //! run. Events are handled in time order, and at one instant in the order of their creation, so that the
 //! same job always gives the same time, bit for bit.
 //!
-//! Not modelled, because the trace does not hold it: memory held by exchanges, and the driver's work
-//! beyond the measured gaps and lags.
+//! Not modelled, because the trace does not hold it: memory held by exchanges (but while a stage spills, all exchanges
+//! together hold what they held at the job's peak), and the driver's work beyond the measured gaps and lags.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -111,6 +111,8 @@ struct StageState {
     /// Multitasks that have not ended, except those that come after all others.
     left: usize,
     last: Vec<MultitaskIx>,
+    /// True if it writes what does not fit into memory.
+    spills: bool,
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +120,8 @@ struct JobState {
     first: Vec<StageIx>,
     left: usize,
     dependents: Vec<JobIx>,
+    /// Number of running stages that write what does not fit into memory.
+    spilling: usize,
     ended: bool,
 }
 
@@ -194,6 +198,7 @@ impl<'a> Simulation<'a> {
     fn add_work(&mut self) {
         for (ix, task) in self.recorded.tasks.rows() {
             let stage = &mut self.stages[task.stage];
+            stage.spills |= task.monotasks.iter().any(|m| m.phase == pellucid_trace::Phase::Spill);
             match task.submission {
                 Submission::AfterStage(_) => stage.last.push(ix),
                 Submission::WithStage(_) => {
@@ -295,12 +300,27 @@ impl<'a> Simulation<'a> {
     }
 
     fn submit_stage(&mut self, stage: StageIx) {
+        let job = self.recorded.stages[stage].job;
+        if self.stages[stage].spills {
+            self.jobs[job].spilling += 1;
+            if self.jobs[job].spilling == 1 {
+                self.change_held(job, Scheduler::hold);
+            }
+        }
         for task in std::mem::take(&mut self.stages[stage].tasks) {
             if let Submission::WithStage(offset) = self.recorded.tasks[task].submission {
                 self.push_task(offset, task);
             }
         }
         self.end_stage_if_over(stage);
+    }
+
+    /// Holds or releases the memory of a job's exchanges.
+    fn change_held(&mut self, job: JobIx, change: fn(&mut Scheduler, JobId, u64)) {
+        let bytes = self.recorded.memory[job].exchange_bytes as u64;
+        for machine in &mut self.machines {
+            change(&mut machine.scheduler, machine.jobs[job], bytes);
+        }
     }
 
     fn end_stage_if_over(&mut self, stage: StageIx) {
@@ -318,6 +338,13 @@ impl<'a> Simulation<'a> {
             }
             return;
         }
+        let job = self.recorded.stages[stage].job;
+        if self.stages[stage].spills {
+            self.jobs[job].spilling -= 1;
+            if self.jobs[job].spilling == 0 {
+                self.change_held(job, Scheduler::release);
+            }
+        }
         for dependent in std::mem::take(&mut self.stages[stage].dependents) {
             let waits_for = &mut self.stages[dependent].waits_for;
             *waits_for -= 1;
@@ -325,7 +352,6 @@ impl<'a> Simulation<'a> {
                 self.push(self.recorded.stages[dependent].gap_ns, Event::Stage(dependent));
             }
         }
-        let job = self.recorded.stages[stage].job;
         self.jobs[job].left -= 1;
         if self.jobs[job].left == 0 {
             self.push(self.recorded.jobs[job].tail_ns, Event::End(job));
