@@ -18,7 +18,7 @@ program reports about its own I/O from outside.
 |---|---|
 | `H150R` | 150 MB/s, seeks of 1 to 16 ms, 7,200 turns a minute by the platter's angle: the main model |
 | `H150` | the same, but each seek pays half a turn: the pessimistic one |
-| `SSD50` | 50 MB/s, no seeks: the control |
+| `SSD50`, `SSD100`, `SSD200` | 50, 100 or 200 MB/s, no seeks; reads and writes share the rate |
 | `memory` | no model, for filling |
 
 The parameters are data sheet figures of such drives; none is fitted to a result (`lab/hdd/src/drive.rs`).
@@ -43,7 +43,7 @@ from lab import cache, kernel
 from lab.disks import LabError, alive, home, leave_on_sigterm, write_zeros
 from lab.rates import TOLERANCE, off_by, parse_bytes, show_rate
 
-RATES = {"H150R": 150e6, "H150": 150e6, "SSD50": 50e6, "memory": None}
+RATES = {"H150R": 150e6, "H150": 150e6, "SSD50": 50e6, "SSD100": 100e6, "SSD200": 200e6, "memory": None}
 SOURCE = Path(__file__).resolve().parent / "hdd"
 # Larger than the cache of an ordinary disk, so that a pass over the file is mostly transfer.
 CALIBRATION_BYTES = 256 << 20
@@ -142,6 +142,11 @@ class Disk:
         (self.folder / "fuse" / "kind").write_text(kind)
         self.kind, self.measured = kind, None
         self._save()
+
+    def set_rotational(self, rotational: bool) -> None:
+        """Tells programs whether the disk spins."""
+        if self.device:
+            (Path("/sys/block") / Path(self.device).name / "queue" / "rotational").write_text(str(int(rotational)))
 
     def evict(self, paths: Iterable[Path]) -> None:
         """Writes out all dirty data of this disk, and drops these files from the page cache."""

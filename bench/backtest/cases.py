@@ -22,7 +22,7 @@ class Config:
     link_mbit: int | None = None  # rate of the link to the S3 server with the input
     input: str = "storage"  # or memory, memory-decoded; cached: on a disk, but in the page cache
     memory: str | None = None  # budget of a query that spills to the disks
-    spinning: bool = False  # one emulated spinning disk instead
+    drive: str = "throttled"  # or emulated ones: ssd, on which reads and writes share the rate, or spinning
 
     @property
     def threads(self) -> int:
@@ -32,7 +32,8 @@ class Config:
     @property
     def name(self) -> str:
         """A short unique name."""
-        disks = "spinning" if self.spinning else f"{self.disks}x{self.disk_mb}mb"
+        throttled, ssd = f"{self.disks}x{self.disk_mb}mb", f"{self.disks}xssd{self.disk_mb}"
+        disks = {"throttled": throttled, "ssd": ssd}.get(self.drive, self.drive)
         storage = f"{self.link_mbit}mbit" if self.link_mbit else disks
         found = f"{self.cores:g}c-{storage}" + ("" if self.input == "storage" else f"-{self.input}")
         return found + (f"-{self.memory.lower()}" if self.memory else "")
@@ -110,8 +111,8 @@ class Case:
 def settings(base: Config, target: Config) -> dict[str, str]:
     """Returns the what-if that leads from one configuration to another."""
     found = {}
-    if base.spinning != target.spinning:
-        raise ValueError(f"{base.name} to {target.name}: no setting makes a disk spin")
+    if base.drive != target.drive:
+        raise ValueError(f"{base.name} to {target.name}: no setting makes another drive of a disk")
     if base.cores != target.cores:
         # A trace counts a thread under a quota as a whole core, so only the ratio is exact.
         whole = base.cores == base.threads
@@ -186,7 +187,7 @@ def full() -> list[Case]:
         targets = [replace(base, cores=2), replace(base, disk_mb=rate // 2)]
         add(QUERIES[name], base, **{"from cores and disk in balance": targets})
     for name, (little, more, enough) in SPILLS.items():
-        base = Config(2, 100, memory=little)
+        base = Config(2, 100, memory=little, drive="ssd")
         add(
             QUERIES[name],
             base,
@@ -198,7 +199,7 @@ def full() -> list[Case]:
         )
     for name in SPINNING:
         little, more, _ = SPILLS[name]
-        base = Config(2, memory=little, spinning=True)
+        base = Config(2, memory=little, drive="spinning")
         add(QUERIES[name], base, **{f"{SPILL}: spinning disk": [replace(base, cores=1), replace(base, memory=more)]})
     return found
 

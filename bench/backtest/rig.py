@@ -1,4 +1,4 @@
-"""The emulated hardware of the matrix: two disks, cores, and a link to an S3 server.
+"""The emulated hardware of the matrix: two disks, cores, a link to an S3 server, and drives for what is spilled.
 
     with rig.rig("kernel") as hardware:
         hardware.place(query)
@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.backtest import data
@@ -27,10 +27,8 @@ from harness import binary
 from harness.threads import core_seconds
 from lab import cache, cores, disks, guard, hdd, kernel, links
 from lab.disks import LabError
-from lab.rates import parse_rate
 
 QUERIES = binary.ROOT / "bench" / "queries"
-SPINNING = "H150R"
 KEYS = {"AWS_ACCESS_KEY_ID": "backtest", "AWS_SECRET_ACCESS_KEY": "backtest"}
 
 
@@ -46,7 +44,7 @@ class Rig:
         self.mode, self.small, self.stack = mode, small, stack
         self.disks = [self._disk(letter) for letter in "ab"]
         self.group = stack.enter_context(cores.group()) if mode == "kernel" else None
-        self.spinning: hdd.Disk | None = None
+        self.drives: list[hdd.Disk] = []
         self.link: links.Link | None = None
         self.server: subprocess.Popen | None = None
         self.tables: dict[str, dict[str, Path]] = {}
@@ -71,50 +69,59 @@ class Rig:
                 for index in range(number, data.FILES, number + 1):
                     if not (folder / f"{index}.parquet").exists():
                         shutil.copy(source / f"{index}.parquet", folder)
-            for count in (1, 2):
-                folder = self._links(query, table, count)
-                folder.mkdir(parents=True, exist_ok=True)
-                for index in range(data.FILES):
-                    disk = self.disks[index % count]
-                    link = folder / f"{index}.parquet"
-                    if not link.is_symlink():
-                        link.symlink_to(disk.path / query.data / table / link.name)
+        self._link(query, "throttled", self.disks)
         # Pending writes would disturb the first calibration.
         os.sync()
 
+    def _link(self, query: Query, drive: str, disks: Sequence[disks.Disk | hdd.Disk]) -> None:
+        """Makes folders of links to the files of a query on one disk, on two, and so on."""
+        for table in query.tables:
+            for count in range(1, len(disks) + 1):
+                folder = self._links(query, table, drive, count)
+                folder.mkdir(parents=True, exist_ok=True)
+                for index in range(data.FILES):
+                    link = folder / f"{index}.parquet"
+                    if not link.is_symlink():
+                        link.symlink_to(disks[index % count].path / query.data / table / link.name)
+
     def _lift_rates(self) -> None:
         for disk in self.disks:
-            disk.write_rate = None
             disk.set_rate(None)
 
-    def place_spinning(self, query: Query) -> None:
-        """Copies the query's tables to a spinning disk."""
-        if not self.spinning:
-            made = hdd.spinning("memory", name=f"backtest-{os.getpid()}-spinning", size="4GiB", calibrated=False)
-            self.spinning = self.stack.enter_context(made)
-        self.spinning.set_kind("memory")
-        for table, source in self.tables[query.name].items():
-            folder = self.spinning.path / query.data / table
-            if not folder.exists():
-                shutil.copytree(source, folder)
+    def place_on_drives(self, query: Query, count: int) -> None:
+        """Copies the query's tables to emulated drives."""
+        for number in range(len(self.drives), count):
+            made = hdd.spinning("memory", name=f"backtest-{os.getpid()}-drive-{number}", size="4GiB", calibrated=False)
+            self.drives.append(self.stack.enter_context(made))
+        for drive in self.drives[:count]:
+            drive.set_kind("memory")
+            for table, source in self.tables[query.name].items():
+                folder = drive.path / query.data / table
+                if not folder.exists():
+                    shutil.copytree(source, folder)
+        self._link(query, "drive", self.drives)
         os.sync()
 
-    def _folder(self, query: Query, table: str, config: Config) -> Path:
-        return self.spinning.path / query.data / table if config.spinning else self._links(query, table, config.disks)
+    def _on(self, config: Config) -> Sequence[disks.Disk | hdd.Disk]:
+        """Returns the disks of a configuration."""
+        return (self.disks if config.drive == "throttled" else self.drives)[: config.disks]
 
-    def _links(self, query: Query, table: str, count: int) -> Path:
-        return self.disks[0].folder / f"on-{count}" / query.data / table
+    def _folder(self, query: Query, table: str, config: Config) -> Path:
+        return self._links(query, table, "throttled" if config.drive == "throttled" else "drive", config.disks)
+
+    def _links(self, query: Query, table: str, drive: str, count: int) -> Path:
+        return self.disks[0].folder / f"on-{count}-{drive}" / query.data / table
 
     def apply(self, config: Config) -> None:
         """Applies a configuration, in no time. Raises `LabError` if it needs root."""
         if self.mode != "kernel" and (config.disks > 1 or config.link_mbit or config.cores != config.threads):
             raise LabError(f"{config.name}: an engine-paced machine has one disk, whole cores and no links")
         for disk in self.disks:
-            # Spilled data is written at the rate at which it is read.
-            disk.write_rate = parse_rate(f"{config.disk_mb}MB/s")
             disk.set_rate(f"{config.disk_mb}MB/s")
-        if config.spinning:
-            self.spinning.set_kind(SPINNING)
+        if config.drive != "throttled":
+            for drive in self._on(config):
+                drive.set_kind("H150R" if config.drive == "spinning" else f"SSD{config.disk_mb}")
+                drive.set_rotational(config.drive == "spinning")
         if self.group:
             self.group.set(config.cores)
         if config.link_mbit:
@@ -131,10 +138,9 @@ class Rig:
         said = [f"{self.group.calibrate():.2f} cores ({self.group.how})"]
         if config.link_mbit:
             said.append(f"link {self.link.calibrate() * 8e-6:.0f} Mbit/s")
-        elif config.spinning:
-            said.append(f"{SPINNING} {self.spinning.calibrate() / 1e6:.1f} MB/s")
         elif config.input == "storage":
-            said += [f"disk {disk.calibrate() / 1e6:.1f} MB/s" for disk in self.disks[: config.disks]]
+            name = {"ssd": "emulated SSD", "spinning": "emulated H150R"}.get(config.drive, "disk")
+            said += [f"{name} {disk.calibrate() / 1e6:.1f} MB/s" for disk in self._on(config)]
         return ", ".join(said)
 
     def _serve(self) -> None:
@@ -167,12 +173,12 @@ class Rig:
         for table, folder in self.tables[query.name].items():
             where = f"s3://data/{folder.relative_to(data.home())}/" if config.link_mbit else self._folder(query, table, config)
             command += ["--table", f"{table}={where}"]
-        throttled = [] if config.link_mbit or config.spinning else self.disks[: config.disks]
-        for disk in throttled:
-            command += disk.sql_options()
+        if config.drive == "throttled" and not config.link_mbit:
+            for disk in self._on(config):
+                command += disk.sql_options()
         if config.memory:
             command += ["--memory", config.memory]
-            for disk in [self.spinning] if config.spinning else throttled:
+            for disk in self._on(config):
                 command += ["--spill-dir", str(disk.path)]
         return command
 
@@ -182,10 +188,12 @@ class Rig:
         if config.link_mbit:
             # The server's own disk must not be measured.
             return cache.warm(sorted(file for folder in tables.values() for file in folder.iterdir()))
-        folders = [self._links(query, table, count) for table in tables for count in (1, 2)]
+        if config.drive != "throttled":
+            for drive in self._on(config):
+                drive.evict(sorted(file for table in tables for file in (drive.path / query.data / table).iterdir()))
+            return None
+        folders = [self._links(query, table, "throttled", count) for table in tables for count in (1, 2)]
         files = sorted({file.resolve() for folder in folders for file in folder.iterdir()})
-        if config.spinning:
-            return self.spinning.evict(sorted(file for table in tables for file in self._folder(query, table, config).iterdir()))
         if config.input == "storage":
             return cache.evict(files)
         # Filling the cache or memory is not measured, so the disk need not be slow.

@@ -54,8 +54,8 @@ def measure(hardware: Rig, query: Query, base: Config, several: list[Case], fold
     """Measures one group, and returns the line of each case, void or not."""
     configs = list(dict.fromkeys([base, *(case.target for case in several)]))
     hardware.place(query)
-    if base.spinning:
-        hardware.place_spinning(query)
+    if base.drive != "throttled":
+        hardware.place_on_drives(query, max(config.disks for config in configs))
     calibration, refused = {}, {}
     for config in configs:
         # Retries, since another process's work may pass, while a wrong rate does not.
@@ -174,7 +174,7 @@ def main() -> int:
 
 
 def write_page() -> int:
-    """Writes the manifest of the valid cases, and the page."""
+    """Writes the manifests of the valid cases, and the page."""
     if lines := [line for line in results.load(SUITE) if not line["void"]]:
         manifest.write(lines, TRACES)
     return table.main()

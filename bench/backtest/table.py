@@ -1,7 +1,7 @@
 """Makes `bench/BACKTEST.md` from the measured cases and their predictions: `python -m bench.backtest.table`.
 
 Measurements come from `bench/results/backtest.jsonl`; predictions are the answer of
-`pellucid backtest` to the manifest next to the traces. Goals are judged by unrounded values, and
+`pellucid backtest` to the manifests next to the traces. Goals are judged by unrounded values, and
 are met only if everything that they cover was measured.
 """
 
@@ -16,6 +16,8 @@ from bench.common.pages import header, row
 from harness import binary, traces
 
 SUITE = "backtest"
+# The answer to each manifest.
+KEPT = {manifest.NAME: "predictions.json", manifest.SPILLING: "predictions-spilling.json"}
 # Goals: the breadth of the matrix, then the accuracy of the predictions.
 CASES, QUERIES, KERNEL, CHANGING, MOVING, BALANCED = 60, 10, 30, 40, 15, 15
 CHANGE = 1.3
@@ -92,11 +94,6 @@ def breadth(lines: list[dict]) -> list[tuple[str, int, int]]:
         ("cases that move the bottleneck", sum(map(moved, lines)), MOVING),
         ("cases with two ideal times within 20 %, before or after", sum(map(balanced, lines)), BALANCED),
     ]
-
-
-def spilling(line: dict) -> bool:
-    """Returns whether a case is of a query that does not fit into memory."""
-    return line["why"].startswith(cases.SPILL)
 
 
 def spill_goals(scored: list[dict]) -> list[str]:
@@ -205,8 +202,8 @@ def page(lines: list[dict], predictions: dict[str, dict], wanted: int, folder: P
     good = [line for line in chosen if not line["void"]]
     void = [line for line in chosen if line["void"]]
     predicted = lambda lines: [predictions[line["case"]["name"]] for line in lines if line["case"]["name"] in predictions]
-    fits = [line for line in good if not spilling(line)]
-    scored, spilled = predicted(fits), predicted(filter(spilling, good))
+    fits = [line for line in good if not manifest.spills(line)]
+    scored, spilled = predicted(fits), predicted(filter(manifest.spills, good))
     counts = breadth(fits)
     broad = len(scored) == len(fits) and all(got >= least for _, got, least in counts)
     goals = [goal(what, got, f"at least {least}", got >= least) for what, got, least in counts]
@@ -215,8 +212,8 @@ def page(lines: list[dict], predictions: dict[str, dict], wanted: int, folder: P
         "",
         "How well does a trace of a query on some hardware predict its time on other hardware? `make backtest` measures this as root;",
         "[README.md](README.md#backtest-predictions-on-emulated-hardware) says how. Without root or the hardware,",
-        "`pellucid backtest bench/results/backtest/manifest.json` makes the same predictions from the kept traces. `python -m bench.backtest.table`",
-        "generates this page; do not edit it.",
+        "`pellucid backtest bench/results/backtest/manifest.json` makes the same predictions from the kept traces (`spilling.json` those of queries",
+        "that spill). `python -m bench.backtest.table` generates this page; do not edit it.",
         "",
         *answer(scored),
         f"**{len(good)} of {wanted} cases measured, {len(scored) + len(spilled)} of them predicted**; {len(void)} are void, that is, too noisy to count. The model was developed",
@@ -247,20 +244,20 @@ def page(lines: list[dict], predictions: dict[str, dict], wanted: int, folder: P
 
 
 def predict(folder: Path) -> dict[str, dict]:
-    """Runs `pellucid backtest` on the manifest, keeps its answer next to it, and returns it; on failure, the kept answer."""
-    kept = folder / "predictions.json"
-    if (folder / manifest.NAME).exists():
-        ran = binary.run("backtest", "--json", folder / manifest.NAME)
-        if ran.code == 0:
-            kept.write_text(ran.out)
-        else:
-            print(f"no new predictions: {ran.err.strip()}", file=sys.stderr)
-    return noted(folder)
+    """Runs `pellucid backtest` on the manifests, keeps its answers next to them, and returns them; on failure, those kept."""
+    for name in KEPT:
+        if (folder / name).exists():
+            ran = binary.run("backtest", "--json", folder / name)
+            if ran.code == 0:
+                (folder / KEPT[name]).write_text(ran.out)
+            else:
+                print(f"no new predictions: {ran.err.strip()}", file=sys.stderr)
+    return {name: case for kept in KEPT for name, case in noted(folder, kept).items()}
 
 
-def noted(folder: Path) -> dict[str, dict]:
-    """Returns the kept predictions, by case."""
-    kept = folder / "predictions.json"
+def noted(folder: Path, of: str) -> dict[str, dict]:
+    """Returns the kept predictions of a manifest, by case."""
+    kept = folder / KEPT[of]
     return {case["name"]: case for case in json.loads(kept.read_text())["cases"]} if kept.exists() else {}
 
 

@@ -194,4 +194,12 @@ def test_queries_that_spill_have_goals_of_their_own():
     assert [goal.split("|")[-2].strip() for goal in table.spill_goals(of)] == ["met", "met"]
     assert [goal.split("|")[-2].strip() for goal in table.spill_goals(of[1:])] == ["not met", "not decided: cases are missing"]
     assert len(table.spill_goals([])) == 1
-    assert table.spilling(line(why=f"{cases.SPILL}: memory")) and not table.spilling(line())
+    assert manifest.spills(line(why=f"{cases.SPILL}: memory")) and not manifest.spills(line())
+
+
+def test_queries_that_spill_have_a_manifest_of_their_own(tmp_path):
+    spilling = line("sort-10 2c-1xssd100-128mib to 2c-1xssd50-128mib", why=f"{cases.SPILL}: memory")
+    written = manifest.write([line(), spilling], tmp_path)
+    assert written.name == manifest.NAME
+    for name, of in ((manifest.NAME, line()), (manifest.SPILLING, spilling)):
+        assert [case["name"] for case in json.loads((tmp_path / name).read_text())["cases"]] == [of["case"]["name"]]

@@ -1,6 +1,8 @@
 """The table of queries under a memory limit."""
 
-from bench import limited
+import pytest
+
+from bench import limited, spilled
 
 
 def line(query: int, seconds: tuple, peak_bytes: float, duckdb: float | None) -> dict:
@@ -32,3 +34,20 @@ def test_wrong_answer_is_a_failure():
     wrong = line(1, (4.0, 2.0), 2e9, 1.0)
     wrong["engines"]["limited"]["error"] = "rows 0 to 1: ..."
     assert any("failed on 1" in text for text in limited.table([wrong], "tpch", 10.0, "1GiB"))
+
+
+def test_predictions_for_another_budget_are_judged():
+    line = {
+        "case": {"queries": "tpch", "query": 7},
+        "others_cores": 0.0,
+        "factor": 2,
+        "spilled_bytes": [9_000_000, 4_000_000],
+        "before_ms": [1000, 1100, 1200],
+        "after_ms": [800, 900, 2000],
+        "prediction": {"duration_ms": 990, "low_ms": 910, "high_ms": 1100},
+    }
+    error, inside = spilled.judged(line)
+    assert error == pytest.approx(0.1) and not inside
+    page = "\n".join(spilled.table([line]))
+    assert "| tpch 7 | x2 | 9 → 4 | 1100 | 990 | 900 | 10.0% | 910 to 1100 | **no** |" in page
+    assert "not decided: 1 of 10 queries" in page and "not measured" in "\n".join(spilled.table([]))

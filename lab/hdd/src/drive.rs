@@ -51,12 +51,14 @@ const fn seek(rotation: Rotation) -> Option<Seek> {
     Some(Seek { min_ns: 1e6, full_ns: 16e6, rotation })
 }
 
-/// All kinds: a drive with command queueing, the same paying half a turn for every seek, a control without
-/// seeks, and no drive at all.
-pub const KINDS: [Parameters; 4] = [
+/// All kinds: a drive with command queueing, the same paying half a turn for every seek, drives without seeks, and no drive
+/// at all.
+pub const KINDS: [Parameters; 6] = [
     Parameters { name: "H150R", rate: Some(150e6), seek: seek(Rotation::Angle) },
     Parameters { name: "H150", rate: Some(150e6), seek: seek(Rotation::Mean) },
     Parameters { name: "SSD50", rate: Some(50e6), seek: None },
+    Parameters { name: "SSD100", rate: Some(100e6), seek: None },
+    Parameters { name: "SSD200", rate: Some(200e6), seek: None },
     Parameters { name: "memory", rate: None, seek: None },
 ];
 
