@@ -2,7 +2,8 @@
 
 import pytest
 
-from bench import limited, spilled
+from bench import limited
+from bench.backtest import spilled
 
 
 def line(query: int, seconds: tuple, peak_bytes: float, duckdb: float | None) -> dict:

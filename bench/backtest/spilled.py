@@ -1,6 +1,6 @@
 """Does `whatif --set memory` predict how long a query that spills takes with another budget?
 
-    python -m bench.spilled [--scale 5] [--seed 1] [--memory 64MiB] [--pairs 7]
+    python -m bench.backtest.spilled [--scale 5] [--seed 1] [--memory 64MiB] [--pairs 7]
 
 Ten queries that spill with little memory are drawn by the seed, and for each a factor. The trace with little memory predicts
 the time with more; both runs take turns. Each query is a line of `bench/results/spilled.jsonl`, so a stopped run resumes. The
