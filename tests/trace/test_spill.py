@@ -96,9 +96,9 @@ def test_sort_of_long_texts_is_sorted(pairs, tmp_path):
     # 200 MB, in which each batch refers to the texts of many others.
     sort = ("sql", query, "--memory", "64MiB", "--spill-dir", tmp_path, "--trace", trace)
     binary.run(*sort, cwd=pairs).check()
-    # The page cache has all of it, so the merge waits for no disk.
+    # Every byte comes from the page cache, unless the kernel evicted it meanwhile, as those that reclaim cold pages may.
     spill = spill_of(trace)
-    assert spill["write_bytes"] == spill["cached_bytes"] > 50_000_000 and spill["read_bytes"] == 0, spill
+    assert spill["write_bytes"] == spill["cached_bytes"] + spill["read_bytes"] and spill["cached_bytes"] > 50_000_000, spill
     binary.run(*sort, "--io", "direct", cwd=pairs).check()
     spill = spill_of(trace)
     assert spill["write_bytes"] == spill["read_bytes"] > 50_000_000 and spill["cached_bytes"] == 0, spill
