@@ -583,17 +583,20 @@ fn spilling() -> Trace {
     b.trace
 }
 
-/// The spilled bytes, and the core time beside them, fall in proportion to the missing memory.
+/// Exchanges held 640 bytes, of which 400 fit. With 1500 bytes, 600 fit, and with 500 bytes 200: a sixth as much is spilled,
+/// or eleven sixths.
 #[test]
 fn memory_changes_what_is_spilled() {
     let trace = spilling();
     close(simulated(&trace, &["memory=x1"]), 410.0);
-    close(simulated(&trace, &["memory=1500B"]), 90.0 + 50.0 + 10.0 + 50.0 + 90.0);
-    close(simulated(&trace, &["memory=x0.5"]), 110.0 + 150.0 + 10.0 + 150.0 + 110.0);
+    let spilling = |factor: f64| 2.0 * (80.0 + 20.0 * factor + 100.0 * factor) + 10.0;
+    close(simulated(&trace, &["memory=1500B"]), spilling(1.0 / 6.0));
+    close(simulated(&trace, &["memory=x0.5"]), spilling(11.0 / 6.0));
     for enough in ["memory=x2", "memory=1GiB"] {
         close(simulated(&trace, &[enough]), 80.0 + 10.0 + 80.0);
     }
-    close(simulated(&trace, &["memory=1500B", "disk.rate=x2"]), 90.0 + 25.0 + 10.0 + 25.0 + 90.0);
+    let twice_as_fast = 2.0 * (80.0 + (20.0 + 50.0) / 6.0) + 10.0;
+    close(simulated(&trace, &["memory=1500B", "disk.rate=x2"]), twice_as_fast);
     let answer = ask(&trace, &["memory=x2"]).expect("an answer");
     // Cores and disk could have worked at once.
     close(answer.prediction.analytic_ms.expect("ideal times"), 410.0 * 170.0 / 210.0);
@@ -621,8 +624,8 @@ fn exchanges_leave_less_memory_to_multitasks() {
     let trace = b.trace;
     close(simulated(&trace, &["disk.rate=x1"]), 400.0);
     close(simulated(&trace, &["memory=x1"]), 400.0);
-    // Two thirds of the memory are still missing.
-    close(simulated(&trace, &["memory=x2"]), 100.0 + 200.0 * 2.0 / 3.0);
+    // Of 1,280 bytes of the exchanges, 500 fit beside three multitasks.
+    close(simulated(&trace, &["memory=x2"]), 100.0 + 200.0 * 780.0 / 880.0);
 }
 
 #[test]

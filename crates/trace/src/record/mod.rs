@@ -490,6 +490,17 @@ impl HeldMemory {
     pub const EXCHANGE: &str = "exchange";
     /// Fifths of its memory budget that a job's exchanges may take.
     pub const EXCHANGE_FIFTHS: u64 = 2;
+    /// Quarters of what exchanges hold for which a sufficient budget has room, since outputs are reserved before they are compact.
+    pub const EXCHANGE_QUARTERS: u64 = 5;
+
+    /// Returns the bytes of a budget that a job's exchanges may take beside multitasks that need `bytes` each, of which up to
+    /// `at_once` keep cores and disks at work.
+    pub fn exchange_limit(budget: u64, at_once: u64, bytes: u64) -> u64 {
+        let least = budget / 16;
+        let at_once = ((budget - least) / bytes.max(1)).clamp(1, at_once.max(1));
+        let rest = budget.saturating_sub(at_once.saturating_mul(bytes));
+        rest.clamp(least, budget / 5 * Self::EXCHANGE_FIFTHS)
+    }
 }
 
 /// The last line of a complete trace.

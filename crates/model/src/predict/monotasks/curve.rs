@@ -96,15 +96,15 @@ pub(crate) enum ObservedRate {
 }
 
 impl ObservedRate {
-    /// Returns the observed rate of resource `ix`, given its [`edges`].
-    pub fn of(trace: &Trace, ix: ResourceIx, edges: &[Edge]) -> ObservedRate {
+    /// Returns the observed rate of resource `ix`, given its [`edges`], in which a written byte counts as `write_cost` bytes.
+    pub fn of(trace: &Trace, ix: ResourceIx, edges: &[Edge], write_cost: f64) -> ObservedRate {
         let by_concurrency = by_concurrency(edges);
         let (ns, bytes) = by_concurrency.iter().fold((0.0, 0.0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
         // The mean over time with work, independent of the sampler's clock.
         let Some(mean) = ratio(bytes, ns).filter(|mean| *mean > 0.0) else {
             return ObservedRate::Unknown;
         };
-        let counted = counted(trace, ix, edges);
+        let counted = counted(trace, ix, edges, write_cost);
         let blurred = counted.is_none();
         let (by_number, min_ns) =
             counted.map_or((by_concurrency, MIN_TIME_NS), |counted| (counted, MIN_COUNTED_NS));
@@ -122,7 +122,7 @@ impl ObservedRate {
 
 /// Returns by rounded concurrency the time and the bytes that the device counted. Only intervals with
 /// work throughout count; `None` if there are too few, or if others used the device.
-fn counted(trace: &Trace, ix: ResourceIx, edges: &[Edge]) -> Option<Vec<(u32, f64, f64)>> {
+fn counted(trace: &Trace, ix: ResourceIx, edges: &[Edge], write_cost: f64) -> Option<Vec<(u32, f64, f64)>> {
     let profile = ConcurrencyProfile::of(edges);
     let (mut found, mut ours): (BTreeMap<u32, (f64, f64)>, f64) = (BTreeMap::new(), 0.0);
     for sample in trace.utilization_samples.iter().filter(|s| ResourceIx(s.resource) == ix) {
@@ -133,13 +133,44 @@ fn counted(trace: &Trace, ix: ResourceIx, edges: &[Edge]) -> Option<Vec<(u32, f6
         }
         let sums = found.entry(profile.mean(start, sample.at_ns).round() as u32).or_default();
         sums.0 += sample.interval_ns as f64;
-        sums.1 += (read + write) as f64;
+        sums.1 += read as f64 + write as f64 * write_cost;
         ours += profile.bytes(start, sample.at_ns);
     }
     let (ns, bytes) = found.values().fold((0.0, 0.0), |sum, s| (sum.0 + s.0, sum.1 + s.1));
     let ours_alone = ratio(bytes, ours).is_some_and(|r| (r - 1.0).abs() <= MAX_FOREIGN_SHARE);
     (ns >= MIN_COUNTED_NS && ours_alone)
         .then(|| found.into_iter().map(|(n, (ns, bytes))| (n, ns, bytes)).collect())
+}
+
+/// Returns the time that a written byte takes, relative to one that is read, with equally many monotasks of one kind at once; 1
+/// if it takes no more, or the trace does not show it.
+pub(crate) fn write_cost(reads: &[Edge], writes: &[Edge]) -> f64 {
+    let mut edges: Vec<(&Edge, usize)> =
+        reads.iter().map(|edge| (edge, 0)).chain(writes.iter().map(|edge| (edge, 1))).collect();
+    edges.sort_by_key(|(edge, _)| (edge.0, edge.1));
+    // By concurrency, time and bytes of reads alone, and of writes alone.
+    let mut alone: BTreeMap<i32, [(f64, f64); 2]> = BTreeMap::new();
+    let (mut running, mut rate, mut last) = ([0, 0], [0.0, 0.0], 0);
+    for (&(at, count, change), kind) in edges {
+        for one in [0, 1] {
+            if running[one] > 0 && running[1 - one] == 0 {
+                let sums = &mut alone.entry(running[one]).or_default()[one];
+                sums.0 += (at - last) as f64;
+                sums.1 += f64::max(rate[one], 0.0) * (at - last) as f64;
+            }
+        }
+        running[kind] += count;
+        rate[kind] = if running[kind] == 0 { 0.0 } else { rate[kind] + change };
+        last = at;
+    }
+    let both = alone.into_values().filter(|sums| sums.iter().all(|(ns, _)| *ns >= MIN_COUNTED_NS));
+    let longest =
+        both.max_by(|one, other| f64::min(one[0].0, one[1].0).total_cmp(&f64::min(other[0].0, other[1].0)));
+    let rates = longest.and_then(|[(read_ns, read), (written_ns, written)]| {
+        ratio(read, read_ns).zip(ratio(written, written_ns))
+    });
+    let cost = rates.and_then(|(read, written)| ratio(read, written)).unwrap_or(1.0);
+    if cost > 1.0 + MAX_VARIATION { cost } else { 1.0 }
 }
 
 /// Returns the edges of monotasks, given their start, end and bytes, sorted by time.
@@ -243,13 +274,13 @@ mod tests {
     #[test]
     fn counters_correct_rates_blurred_by_service_order() {
         let ObservedRate::ByConcurrency(blurred) =
-            ObservedRate::of(&Trace::default(), ResourceIx(0), &edges(&UNFAIR))
+            ObservedRate::of(&Trace::default(), ResourceIx(0), &edges(&UNFAIR), 1.0)
         else {
             panic!("nothing counted")
         };
         assert!(blurred.total(2) > 1.5 * blurred.total(1));
         let ObservedRate::Constant(rate) =
-            ObservedRate::of(&sampled(&[10_000_000; 10]), ResourceIx(0), &edges(&UNFAIR))
+            ObservedRate::of(&sampled(&[10_000_000; 10]), ResourceIx(0), &edges(&UNFAIR), 1.0)
         else {
             panic!("counted")
         };
@@ -261,7 +292,7 @@ mod tests {
         let ran = [(0, 500 * MS, 10e6), (500 * MS, 1_000 * MS, 20e6), (500 * MS, 1_000 * MS, 20e6)];
         let counts = [2e6, 2e6, 2e6, 2e6, 2e6, 8e6, 8e6, 8e6, 8e6, 8e6].map(|b| b as u64);
         let ObservedRate::ByConcurrency(curve) =
-            ObservedRate::of(&sampled(&counts), ResourceIx(0), &edges(&ran))
+            ObservedRate::of(&sampled(&counts), ResourceIx(0), &edges(&ran), 1.0)
         else {
             panic!("not level")
         };
@@ -272,17 +303,31 @@ mod tests {
     fn counters_with_foreign_bytes_are_ignored() {
         let busy = sampled(&[15_000_000; 10]);
         assert_eq!(
-            ObservedRate::of(&busy, ResourceIx(0), &edges(&UNFAIR)),
-            ObservedRate::of(&Trace::default(), ResourceIx(0), &edges(&UNFAIR))
+            ObservedRate::of(&busy, ResourceIx(0), &edges(&UNFAIR), 1.0),
+            ObservedRate::of(&Trace::default(), ResourceIx(0), &edges(&UNFAIR), 1.0)
         );
     }
 
     #[test]
     fn rate_is_unknown_without_bytes() {
         assert_eq!(
-            ObservedRate::of(&Trace::default(), ResourceIx(0), &edges(&[(0, MS, 0.0)])),
+            ObservedRate::of(&Trace::default(), ResourceIx(0), &edges(&[(0, MS, 0.0)]), 1.0),
             ObservedRate::Unknown
         );
-        assert_eq!(ObservedRate::of(&Trace::default(), ResourceIx(0), &[]), ObservedRate::Unknown);
+        assert_eq!(ObservedRate::of(&Trace::default(), ResourceIx(0), &[], 1.0), ObservedRate::Unknown);
+    }
+
+    /// One read of 100 MB/s, then one write of 50 MB/s, then both at once.
+    #[test]
+    fn cost_of_writes_is_that_of_equally_many_at_once() {
+        let reads = [(0, 400 * MS, 40e6), (800 * MS, 900 * MS, 1e6)];
+        let writes = [(400 * MS, 800 * MS, 20e6), (800 * MS, 900 * MS, 1e6)];
+        assert_eq!(write_cost(&edges(&reads), &edges(&writes)), 2.0);
+        // Two at once, too short a time, nearly alike, or only one kind.
+        let two = [(400 * MS, 800 * MS, 10e6), (400 * MS, 800 * MS, 10e6)];
+        assert_eq!(write_cost(&edges(&reads), &edges(&two)), 1.0);
+        assert_eq!(write_cost(&edges(&reads), &edges(&[(400 * MS, 600 * MS, 10e6)])), 1.0);
+        assert_eq!(write_cost(&edges(&reads), &edges(&[(400 * MS, 800 * MS, 38e6)])), 1.0);
+        assert_eq!(write_cost(&edges(&reads), &[]), 1.0);
     }
 }

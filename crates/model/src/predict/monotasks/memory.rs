@@ -1,16 +1,17 @@
 //! Another memory budget: a job that did not fit into its own spills less with more of it, and more with less.
 //!
-//! With the budget that would have sufficed, nothing is spilled. Up to there, what a job spills falls in proportion to what
-//! the budget lacks: exchanges have a fixed share of it, and what they hold beyond goes to disk.
+//! With the budget that would have sufficed, nothing is spilled. Up to there, what a job spills is what its exchanges hold
+//! beyond [`HeldMemory::exchange_limit`], which depends on the budget and on the memory of a multitask.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pellucid_trace::Phase;
+use pellucid_trace::{HeldMemory, Phase, kind};
 
 use super::recorded::{EXCHANGE_SHARE, Recorded, Task};
 use super::rework;
 use super::scenario::Scenario;
-use crate::index::{JobIx, Table};
+use crate::index::{JobIx, StageIx, Table};
 use crate::numbers::ratio;
 use crate::units::size;
 use crate::whatif::{Amount, WhatIfError};
@@ -26,10 +27,9 @@ impl Scenario {
         };
         let (mut factors, mut spills) = (Table::filled(self.recorded.jobs.len(), 1.0), false);
         for (job, memory) in self.recorded.memory.rows() {
-            let lacks = |budget: f64| memory.sufficient.map(|sufficient| (sufficient - budget).max(0.0));
             if memory.core_ns.is_none() {
                 // A budget that has sufficed, and any larger one, suffices.
-                let enough = lacks(after) == Some(0.0) || before.is_some_and(|before| after >= before);
+                let enough = memory.sufficient.into_iter().chain(before).any(|enough| after >= enough);
                 let less =
                     memory.sufficient.map_or("less".into(), |bytes| format!("less than {}", size(bytes)));
                 if !enough {
@@ -40,9 +40,14 @@ impl Scenario {
                 }
                 continue;
             }
-            let factor =
-                before.and_then(lacks).zip(lacks(after)).and_then(|(before, after)| ratio(after, before));
-            let Some(factor) = factor else {
+            let beyond = |budget: f64| match memory.sufficient? {
+                all if budget < all => {
+                    Some((held(all) - exchange_limit(&self.recorded, job, budget)).max(0.0))
+                }
+                _ => Some(0.0),
+            };
+            let both = before.and_then(beyond).zip(beyond(after));
+            let Some(factor) = both.and_then(|(before, after)| ratio(after, before)) else {
                 let why = "memory: the job spilled although the budget in the trace suffices: SET memory_limit changed it";
                 return Err(WhatIfError::Usage(why.into()));
             };
@@ -54,17 +59,20 @@ impl Scenario {
                 spill_times(recorded, job, *factor);
             }
         });
-        for memory in self.recorded.memory.iter_mut().filter(|memory| memory.core_ns.is_some()) {
-            let all = memory.sufficient.unwrap_or(after) * EXCHANGE_SHARE;
-            memory.exchange_bytes = all.min(after * EXCHANGE_SHARE);
+        for job in self.recorded.memory.indices() {
+            let limit = exchange_limit(&self.recorded, job, after);
+            let memory = &mut self.recorded.memory[job];
+            if memory.core_ns.is_some() {
+                memory.exchange_bytes = memory.sufficient.map_or(limit, |all| limit.min(held(all)));
+            }
         }
         for budget in self.recorded.memory_bytes.iter_mut() {
             *budget = Some(after as u64);
         }
         if spills {
             self.assume(
-                "what is spilled falls in proportion to what the budget lacks; the job has the same multitasks with any \
-                 budget"
+                "what is spilled is what exchanges hold beyond their part of the budget; the job has the same multitasks \
+                 with any budget"
                     .into(),
             );
             self.uncertainty = (self.uncertainty.0 + 0.05, self.uncertainty.1 + 0.05);
@@ -73,6 +81,29 @@ impl Scenario {
         }
         Ok(())
     }
+}
+
+/// Returns what the exchanges of a job held, in memory and on disks, from the budget that would have sufficed.
+fn held(sufficient: f64) -> f64 {
+    sufficient * EXCHANGE_SHARE * 4.0 / HeldMemory::EXCHANGE_QUARTERS as f64
+}
+
+/// Returns the bytes that the exchanges of a job may take of a budget, beside multitasks of the stage that spills most.
+fn exchange_limit(recorded: &Recorded, job: JobIx, budget: f64) -> f64 {
+    let mut stages: BTreeMap<StageIx, (f64, Vec<u64>)> = BTreeMap::new();
+    for task in recorded.tasks.iter().filter(|task| recorded.stages[task.stage].job == job) {
+        let (work, memory) = stages.entry(task.stage).or_default();
+        let written = task.monotasks.iter().filter(|monotask| monotask.phase == Phase::Spill);
+        *work += written.map(|monotask| monotask.work).sum::<f64>();
+        memory.push(task.memory_bytes);
+    }
+    let most = stages.into_values().max_by(|one, other| one.0.total_cmp(&other.0));
+    let mut memory = most.map_or_else(Vec::new, |(_, memory)| memory);
+    memory.sort_unstable();
+    let median = memory.get(memory.len() / 2).copied().unwrap_or(0);
+    let cores = recorded.services.iter().filter(|service| service.kind == kind::CPU);
+    let cores = cores.map(|service| service.max_concurrency).max().unwrap_or(1);
+    HeldMemory::exchange_limit(budget as u64, u64::from(cores) + 1, median) as f64
 }
 
 /// Makes a job spill `factor` times as much: its monotasks on disks and, next to each, the core time of encoding or
@@ -100,7 +131,9 @@ fn spill_times(recorded: &mut Recorded, job: JobIx, factor: f64) {
                     (place + 1..task.monotasks.len()).find(|at| waits(at) && computes(at))
                 }
             };
-            rework::times(&mut task.monotasks[place], factor);
+            let monotask = &mut task.monotasks[place];
+            rework::times(monotask, factor);
+            monotask.lag_ns = (monotask.lag_ns as f64 * factor) as u64;
             if let Some(compute) = of_its_core {
                 let compute = &mut task.monotasks[compute];
                 let times = ratio((compute.work + core).max(0.0), compute.work).unwrap_or(1.0);

@@ -38,7 +38,7 @@ pub(crate) struct Mono {
     pub waits: f64,
     /// Input bytes that it copies out of the page cache.
     pub cached_bytes: f64,
-    /// Time that its slot was free before it started.
+    /// Time that its slot was free before it started, and that of spilling beside the disk.
     pub lag_ns: u64,
     /// True if it writes batches that did not fit into memory, or reads them back.
     pub spills: bool,
@@ -387,6 +387,7 @@ fn task(
         let on = &trace.resources[resource.at()];
         let core_time = core_time(on, monotask);
         let work = core_time.unwrap_or_else(|| services[resource].work(demands.bytes(monotask), start, end));
+        let spilled = if monotask.phase == Phase::Spill { work * services[resource].spill_ns } else { 0.0 };
         let took = monotask.service_ns.max(1) as f64;
         let on_cores = on.kind == kind::CPU;
         let share = |ns: Option<u64>| ns.filter(|_| on_cores).map(|ns| (ns as f64 / took).min(1.0) * work);
@@ -397,7 +398,7 @@ fn task(
             decode: share(monotask.decode_ns).unwrap_or(0.0),
             waits: share(monotask.cpu_ns).filter(|_| core_time.is_none()).map_or(0.0, |ran| work - ran),
             cached_bytes: monotask.cached_bytes.map_or(0.0, |b| b as f64),
-            lag_ns: lags[*m],
+            lag_ns: lags[*m] + spilled as u64,
             spills: false,
             after: std::mem::take(&mut after[place]),
         }

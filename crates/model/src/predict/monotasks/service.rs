@@ -18,6 +18,10 @@
 //! throttle that counts in slices). The credit is the largest excess of a busy period's bytes, over the
 //! rate, above its length.
 //!
+//! If one monotask that spills moves fewer bytes per second to a disk whose capacity was not set than one that reads from it,
+//! the rest of its time is its own: others use the disk meanwhile, and a faster disk does not shorten it. Otherwise, a prediction
+//! without spilling would read at the mean rate of both.
+//!
 //! The adaptive controller climbs here as it does live, but never past the concurrency observed in the
 //! trace: where doubling hardly matters a tie decides, and ties can fall differently here.
 //!
@@ -29,7 +33,7 @@ use std::collections::BTreeMap;
 
 use pellucid_trace::{Phase, Trace, kind};
 
-use super::curve::{ConcurrencyProfile, Curve, ObservedRate, edges};
+use super::curve::{ConcurrencyProfile, Curve, ObservedRate, edges, write_cost};
 use crate::index::{Ix, MachineIx, ResourceIx, Table};
 use crate::monotasks::capacity::Capacity;
 use crate::monotasks::demand::{Demands, in_time, service, under_quota};
@@ -73,6 +77,8 @@ pub(crate) struct Service {
     pub slowdown: Option<f64>,
     /// The link that its bytes cross.
     pub link: Option<ResourceIx>,
+    /// Time of a spilled byte beside that of the disk.
+    pub spill_ns: f64,
     /// For cores: the work done by each change of the number of busy cores.
     done: Vec<(u64, f64)>,
 }
@@ -97,6 +103,7 @@ impl Service {
             credit_ns: 0.0,
             slowdown: None,
             link: None,
+            spill_ns: 0.0,
             done: Vec::new(),
         }
     }
@@ -163,11 +170,19 @@ pub(crate) fn services(
     for monotask in &trace.monotasks {
         if let Some(of_resource) = ran.get_mut(ResourceIx(monotask.resource)) {
             let (start, end) = service(monotask);
-            of_resource.push((start, end, demands.bytes(monotask).unwrap_or(0.0)));
+            of_resource.push((start, end, demands.bytes(monotask).unwrap_or(0.0), monotask.phase));
         }
     }
     let each = ran.rows().zip(&trace.resources).map(|((ix, ran), resource)| {
         let timed = in_time(&resource.kind);
+        let own_pace = !timed && demands.unmeasured[ix];
+        let is_measured_disk = resource.kind == kind::DISK && resource.capacity.is_none() && !own_pace;
+        let of = |phase| edges(&of_phase(ran, phase));
+        let spill_cost = if is_measured_disk { write_cost(&of(Phase::Read), &of(Phase::Spill)) } else { 1.0 };
+        let work = |(start, end, bytes, phase): &(u64, u64, f64, Phase)| {
+            (*start, *end, if *phase == Phase::Spill { bytes * spill_cost } else { *bytes })
+        };
+        let ran: &[(u64, u64, f64)] = &ran.iter().map(work).collect::<Vec<_>>();
         let edges = edges(ran);
         let peak = peak_concurrency(&edges);
         let min_concurrency = min_concurrency(trace, resource).unwrap_or(0);
@@ -177,7 +192,6 @@ pub(crate) fn services(
         let max_concurrency =
             if adapts { max_concurrency.min(peak).max(min_concurrency + 1) } else { max_concurrency };
         let set = resource.capacity.and(capacities[ix].rate).filter(|_| !timed);
-        let own_pace = !timed && demands.unmeasured[ix];
         let slowdown = if resource.kind == kind::CPU { slowdown(trace, ix, &edges) } else { None };
         let (curve, capacity) = if timed {
             let quota = capacities[ix].rate.filter(|_| under_quota(resource));
@@ -186,8 +200,9 @@ pub(crate) fn services(
         } else if own_pace {
             (Curve::own_pace(), capacities[ix].clone())
         } else {
-            observed(trace, ix, &edges, &capacities[ix])
+            observed(trace, ix, &edges, spill_cost, &capacities[ix])
         };
+        let spill_ns = ratio(spill_cost - 1.0, curve.max).unwrap_or(0.0);
         let fetches = matches!(resource.kind.as_str(), kind::STORE | kind::NETWORK);
         Service {
             name: resource.name.clone(),
@@ -205,9 +220,16 @@ pub(crate) fn services(
             done: done(&edges, slowdown.unwrap_or(0.0)),
             slowdown,
             link: resource.link.map(ResourceIx).filter(|link| *link != ix),
+            spill_ns,
         }
     });
     each.collect()
+}
+
+/// Returns the monotasks of a phase.
+fn of_phase(ran: &[(u64, u64, f64, Phase)], phase: Phase) -> Vec<(u64, u64, f64)> {
+    let chosen = ran.iter().filter(|(.., of)| *of == phase);
+    chosen.map(|(start, end, bytes, _)| (*start, *end, *bytes)).collect()
 }
 
 /// Returns the largest concurrency.
@@ -216,11 +238,17 @@ fn peak_concurrency(edges: &[Edge]) -> u32 {
 }
 
 /// Returns the curve and capacity of a resource that moves bytes: as set or probed, else as observed.
-fn observed(trace: &Trace, ix: ResourceIx, edges: &[Edge], capacity: &Capacity) -> (Curve, Capacity) {
+fn observed(
+    trace: &Trace,
+    ix: ResourceIx,
+    edges: &[Edge],
+    write_cost: f64,
+    capacity: &Capacity,
+) -> (Curve, Capacity) {
     if let (Some(_), Some(rate)) = (trace.resources[ix.at()].capacity, capacity.rate) {
         return (Curve::level(rate), capacity.clone());
     }
-    match ObservedRate::of(trace, ix, edges) {
+    match ObservedRate::of(trace, ix, edges, write_cost) {
         ObservedRate::Constant(rate) => {
             let known = Capacity { rate: Some(rate), from: Some("seen".into()) };
             (Curve::level(rate), known)
