@@ -34,6 +34,7 @@ mod session;
 mod sql;
 mod statements;
 mod stores;
+mod sync;
 mod tables;
 mod types;
 

@@ -22,8 +22,8 @@ use pellucid_runtime::{Job, Progress};
 use pellucid_trace::{Recorder, RecorderOptions, StageIx, Trace, TraceError};
 
 use crate::error::panic_message;
+use crate::execute::memory::usage::Usage;
 use crate::execute::output::Outputs;
-use crate::execute::usage::Usage;
 use crate::execute::{Execution, ExecutionParams, OpenFn};
 use crate::logical;
 use crate::logical::labels::Labels;
@@ -39,6 +39,7 @@ use crate::sql::stack::{cannot_start, thread_builder, with_large_stack};
 use crate::sql::statements::Statement;
 use crate::statements::{self, Begun};
 use crate::stores::{JobIo, JobStores, in_store, with_planning_job};
+use crate::sync::lock;
 use crate::tables::input;
 use crate::tables::{paths, streams};
 use crate::types::places;
@@ -141,7 +142,7 @@ impl Query {
 
     /// Waits up to `timeout` for completion. Returns true if the query has ended.
     pub fn ended_within(&self, timeout: Duration) -> bool {
-        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut received = lock(&self.received);
         if received.is_some() {
             return true;
         }

@@ -162,7 +162,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     let planners: Vec<_> =
         functions::operators().into_iter().chain(plain.state().expr_planners().iter().cloned()).collect();
     let mut analyzer_rules = crate::types::rules::analyzer_rules();
-    analyzer_rules.push(Arc::new(crate::plan::shared::ShareEqual));
+    analyzer_rules.push(Arc::new(crate::plan::shared::equal::ShareEqual));
     let context: SessionContext = plain
         .into_state_builder()
         .with_expr_planners(planners)

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use datafusion::arrow::compute::BatchCoalescer;
@@ -30,28 +30,11 @@ use pellucid_runtime::Monotask;
 use pellucid_trace::StageIx;
 
 use crate::execute::compact::Compact;
+use crate::execute::memory::ledger::Ledger;
+use crate::execute::memory::usage::Movable;
 use crate::execute::spill::{Block, Files, Load};
-use crate::execute::usage::Movable;
 use crate::execute::waiting;
-
-/// The memory accounting and the state of the job that an exchange belongs to.
-pub(crate) trait Ledger: Send + Sync {
-    /// Returns true if the job's exchanges may take `bytes` more.
-    fn has_room(&self, _bytes: u64) -> bool {
-        true
-    }
-    /// Sets how many bytes the exchanges may take that can spill.
-    fn limit(&self, _bytes: u64) {}
-    /// Reserves `bytes` of the exchange that `stage` writes.
-    ///
-    /// # Errors
-    /// Returns an error if the memory budget is exhausted.
-    fn hold(&self, stage: StageIx, bytes: u64) -> Result<()>;
-    /// Releases `bytes` of the exchange that `stage` writes.
-    fn release(&self, stage: StageIx, bytes: u64);
-    /// Returns true if the job has ended early, so that computing should stop.
-    fn is_stopped(&self) -> bool;
-}
+use crate::sync::lock;
 
 /// Returns the error of a stream whose job has ended early.
 pub(crate) fn stopped() -> DataFusionError {
@@ -125,11 +108,6 @@ impl fmt::Debug for Exchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Exchange({} partitions)", self.parts.len())
     }
-}
-
-pub(crate) fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A panic during a push or pop leaves the queue consistent.
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Exchange {
@@ -440,7 +418,8 @@ impl ExchangeStream {
     /// Asks for `block`, and for those after it that are to be read at once.
     fn load(&mut self, block: Arc<Block>) {
         let Some(files) = &self.exchange.files else { return };
-        let ahead = files.ahead_bytes(if self.exchange.merged { self.exchange.partitions() } else { 1 });
+        let ahead =
+            files.shares().ahead_bytes(if self.exchange.merged { self.exchange.partitions() } else { 1 });
         let mut bytes = block.bytes();
         let mut loads = vec![Load::new(block)];
         while bytes < ahead {
@@ -516,23 +495,11 @@ mod tests {
     use futures::TryStreamExt;
     use pellucid_runtime::{Options, Runtime};
 
-    use crate::execute::spill::{Folders, Shares, Spill};
-    use crate::execute::usage::{Holder, Usage, computing};
+    use crate::execute::memory::ledger::Unlimited;
+    use crate::execute::memory::shares::Shares;
+    use crate::execute::memory::usage::{Holder, Usage, computing};
+    use crate::execute::spill::{Folders, Spill};
     use crate::execute::waiting::Work;
-
-    struct Unlimited;
-
-    impl Ledger for Unlimited {
-        fn hold(&self, _stage: StageIx, _bytes: u64) -> Result<()> {
-            Ok(())
-        }
-
-        fn release(&self, _stage: StageIx, _bytes: u64) {}
-
-        fn is_stopped(&self) -> bool {
-            false
-        }
-    }
 
     fn batch(values: std::ops::Range<i64>) -> RecordBatch {
         let schema = Arc::new(Schema::new(vec![Field::new("v", DataType::Int64, false)]));
@@ -558,7 +525,7 @@ mod tests {
     fn batches_that_make_room_stay_in_order() {
         let runtime = Runtime::new(Options { cores: 1, ..Options::default() }).unwrap();
         let folders = Folders::new(vec![std::env::temp_dir()]);
-        let shares = Shares::of(Some(400_000), 1);
+        let shares = Shares::of(400_000, 1);
         let usage = Arc::new(Usage::default());
         let spill = Arc::new(Spill { runtime, folders, shares, usage: Arc::clone(&usage) });
         let exchange =

@@ -12,7 +12,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -23,6 +23,8 @@ use pellucid_runtime::{Done, Error, Job, Monotask, Multitask, Output, Phase, Res
 use pellucid_trace::StageIx;
 use pellucid_trace::whole::same_file;
 use url::Url;
+
+use crate::sync::lock;
 
 /// A continuation, called once pending writes have ended.
 type Then = Box<dyn FnOnce() -> Result<(), Error> + Send>;
@@ -73,7 +75,7 @@ impl Outputs {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Sets the job and stage that write.
@@ -288,7 +290,7 @@ struct UploadState {
 
 impl Upload {
     fn state(&self) -> std::sync::MutexGuard<'_, UploadState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn part(self: &Arc<Self>, chunks: Vec<Bytes>, bytes: u64) -> Monotask {

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -20,20 +20,15 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::{DataFusionError, Result};
 use lz4_flex::block::{compress_prepend_size, decompress_size_prepended};
 use pellucid_runtime::{Monotask, Phase, Runtime, Scratch};
-use pellucid_trace::HeldMemory;
 
 use crate::execute::clock::now_ns;
 use crate::execute::compact::{Compact, Number, batch_without_rest};
-use crate::execute::usage::{Movable, Usage};
+use crate::execute::memory::shares::Shares;
+use crate::execute::memory::usage::{Movable, Usage};
+use crate::sync::lock;
 
-/// Maximum bytes of a block's batches.
-const BLOCK_BYTES: u64 = 1 << 20;
-/// Maximum bytes of a partition that a multitask reads at once.
-const AHEAD_BYTES: u64 = 4 << 20;
 /// Bytes after which another monotask reads further blocks, so that a disk reads several for one multitask.
 const READ_BYTES: u64 = 1 << 20;
-/// Output of a multitask that may grow before it is reserved.
-const STEP_BYTES: u64 = 32 << 20;
 
 /// The folders for spilled data.
 pub(crate) struct Folders(Vec<Folder>);
@@ -77,71 +72,6 @@ impl Queued {
 impl Drop for Queued {
     fn drop(&mut self) {
         self.folders.0[self.at].queued_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How a job shares its memory budget.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shares {
-    budget: u64,
-    /// Maximum number of multitasks that can compute, and one that uses a disk.
-    multitasks: u64,
-    /// Maximum bytes of all exchanges.
-    pub exchanges: u64,
-    /// Maximum bytes of the build sides whose tables a stage keeps.
-    pub tables: u64,
-    /// Maximum bytes of an exchange's partition that a multitask works on.
-    pub partition: u64,
-    /// Output of a multitask that may grow before it is reserved.
-    pub step: u64,
-    /// Maximum bytes of a block's batches.
-    block: u64,
-    /// Maximum bytes of blocks that a multitask reads at once.
-    ahead: u64,
-}
-
-impl Shares {
-    /// Divides a budget: two fifths for exchanges, a fifth for tables, and a quarter for the multitasks that run at once,
-    /// whose operators need up to twice the memory of their input.
-    pub(crate) fn of(budget: Option<usize>, cores: u32) -> Self {
-        let multitasks = u64::from(cores) + 1;
-        let Some(budget) = budget.map(|budget| budget as u64) else {
-            let (all, step) = (u64::MAX, STEP_BYTES);
-            return Self {
-                budget: all,
-                multitasks,
-                exchanges: all,
-                tables: all,
-                partition: all,
-                step,
-                block: BLOCK_BYTES,
-                ahead: AHEAD_BYTES,
-            };
-        };
-        Self {
-            budget,
-            multitasks,
-            exchanges: budget / 5 * HeldMemory::EXCHANGE_FIFTHS,
-            tables: budget / 5,
-            partition: budget / 8 / multitasks,
-            step: (budget / 64).min(STEP_BYTES),
-            block: (budget / 2048).clamp(16 << 10, BLOCK_BYTES),
-            ahead: budget / 16,
-        }
-    }
-}
-
-impl Shares {
-    /// Returns the maximum bytes of all exchanges beside multitasks that need `bytes` each: what exchanges hold must not leave
-    /// cores or disks without work.
-    pub(crate) fn exchanges_beside(&self, bytes: u64) -> u64 {
-        let least = self.budget / 16;
-        let at_once = ((self.budget - least) / bytes.max(1)).clamp(1, self.multitasks);
-        self.budget.saturating_sub(at_once.saturating_mul(bytes)).clamp(least, self.exchanges)
     }
 }
 
@@ -303,9 +233,8 @@ impl Files {
         Ok((at, file))
     }
 
-    /// Returns the maximum bytes that a multitask reads at once of each of the partitions that it reads.
-    pub(crate) fn ahead_bytes(&self, partitions: usize) -> u64 {
-        AHEAD_BYTES.min(self.spill.shares.ahead / partitions as u64)
+    pub(crate) fn shares(&self) -> Shares {
+        self.spill.shares
     }
 }
 
@@ -441,19 +370,4 @@ fn decode(bytes: &[u8], stored: &Stored, schema: &SchemaRef) -> Result<RecordBat
     let batch = batch.ok_or_else(|| DataFusionError::Execution("it has no batch".to_string()))?;
     let columns = batch.columns().iter().cloned().zip(stored.least.iter().copied());
     Ok(Compact::restore(schema, stored.rows, columns)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exchanges_leave_room_for_multitasks() {
-        let shares = Shares::of(Some(160), 2);
-        // Small ones, three of which fit beside the share; as many as fit; and one that takes all.
-        for (bytes, room) in [(0, 64), (32, 64), (48, 16), (60, 40), (100, 60), (160, 10)] {
-            assert_eq!(shares.exchanges_beside(bytes), room, "{bytes}");
-        }
-        assert_eq!(Shares::of(None, 2).exchanges_beside(1 << 40), u64::MAX - (3 << 40));
-    }
 }

@@ -24,11 +24,13 @@ use datafusion::physical_plan::union::UnionExec;
 use pellucid_trace::StageIx;
 
 use crate::execute::divided_join::DividedJoinExec;
-use crate::execute::exchange::{Exchange, ExchangeExec, Ledger};
+use crate::execute::exchange::{Exchange, ExchangeExec};
 use crate::execute::expressions;
 use crate::execute::finer;
+use crate::execute::memory::ledger::Ledger;
+use crate::execute::memory::shares::Shares;
 use crate::execute::sink::Limit;
-use crate::execute::spill::{Shares, Spill};
+use crate::execute::spill::Spill;
 use crate::execute::timing::{Measure, TimedExec};
 use crate::execute::work::StageWork;
 use crate::plan::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};

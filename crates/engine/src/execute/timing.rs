@@ -28,7 +28,8 @@ use pellucid_runtime::mark_operator;
 use crate::error::panic_message;
 use crate::execute::clock::{Clock, now_ns};
 use crate::execute::compact::{batch_bytes, batch_without_rest};
-use crate::execute::exchange::{Ledger, stopped};
+use crate::execute::exchange::stopped;
+use crate::execute::memory::ledger::Ledger;
 use crate::plan::operators::Place;
 use crate::scan::column_work::{self, ColumnWork, share};
 
@@ -364,6 +365,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::execute::memory::ledger::Unlimited;
 
     #[test]
     fn panic_of_a_decoder_is_an_error() {
@@ -419,26 +421,12 @@ mod tests {
         }
     }
 
-    struct NoLedger;
-
-    impl Ledger for NoLedger {
-        fn hold(&self, _: u32, _: u64) -> Result<()> {
-            Ok(())
-        }
-
-        fn release(&self, _: u32, _: u64) {}
-
-        fn is_stopped(&self) -> bool {
-            false
-        }
-    }
-
     #[test]
     fn dropping_a_stream_and_its_columns_are_work_of_its_operator() {
         reset(0, None);
         let stream: SendableRecordBatchStream = Box::pin(Slow);
         let measure = Measure { operator: 3, decodes: true, ..Measure::default() };
-        let (schema, ledger) = (stream.schema(), Arc::new(NoLedger));
+        let (schema, ledger) = (stream.schema(), Arc::new(Unlimited));
         let mut timed = TimedStream { stream: Some(stream), schema, operator: 3, measure, ledger };
         assert!(futures::executor::block_on(timed.next()).is_none());
         let polled = take(u64::MAX);

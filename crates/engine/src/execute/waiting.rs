@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use datafusion::common::{DataFusionError, Result};
@@ -15,6 +15,7 @@ use pellucid_runtime::Monotask;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::execute::spill::{self, Load};
+use crate::sync::lock;
 
 /// The requests of the work on this thread.
 #[derive(Default)]
@@ -107,7 +108,7 @@ impl<T> Work<T> {
     /// # Errors
     /// Returns an error if the system has no more files for an executor.
     pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Result<Self> {
-        let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = lock(&IDLE).pop();
         let new = || Builder::new_current_thread().enable_all().build();
         let executor = idle.map_or_else(new, Ok);
         let executor =
@@ -132,7 +133,7 @@ impl<T> Work<T> {
         let asked = ASKED.take();
         self.wakers = asked.wakers;
         if result.is_some() {
-            IDLE.lock().unwrap_or_else(PoisonError::into_inner).extend(self.executor.take());
+            lock(&IDLE).extend(self.executor.take());
         }
         let mut io = asked.io;
         if result.is_none() {

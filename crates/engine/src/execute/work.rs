@@ -1,6 +1,6 @@
 //! The work of a stage's operators and expressions, summed over its compute monotasks and recorded in its trace.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use datafusion::physical_plan::metrics::MetricValue;
 use pellucid_trace::{Column, Operator, Part, Record, Recorder, StageIx};
@@ -11,6 +11,7 @@ use crate::plan::cut::Node;
 use crate::plan::operators::Operators;
 use crate::scan::column_work;
 use crate::scan::columns::ColumnsExec;
+use crate::sync::lock;
 
 /// The work of one operator.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +35,7 @@ pub(crate) struct StageWork {
 impl StageWork {
     /// Adds the work of a monotask, by operator.
     pub(crate) fn add(&self, work: &[Work]) {
-        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = lock(&self.totals);
         if totals.len() < work.len() {
             totals.resize(work.len(), Total::default());
         }
@@ -56,7 +57,7 @@ impl StageWork {
         stage: StageIx,
         stages: &dyn Fn(usize) -> Option<StageIx>,
     ) {
-        let totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let totals = lock(&self.totals);
         for (at, operator) in operators.list.iter().enumerate() {
             let total = totals.get(at).cloned().unwrap_or_default();
             // Stages after an exchange have no input in files.

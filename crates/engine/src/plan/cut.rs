@@ -41,7 +41,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::union::InterleaveExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::plan::shared_exec::SharedExec;
+use crate::plan::shared::exec::SharedExec;
 use crate::scan::MULTITASK_BYTES;
 
 /// A node of a physical plan.

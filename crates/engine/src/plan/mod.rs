@@ -10,4 +10,3 @@ pub(crate) mod pushdown;
 pub(crate) mod scans;
 pub(crate) mod semi_joins;
 pub(crate) mod shared;
-pub(crate) mod shared_exec;

@@ -28,7 +28,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use crate::plan::cut::Node;
 use crate::plan::grouping_sets::SetsOfGroups;
 use crate::plan::semi_joins::EarlySemiJoins;
-use crate::plan::shared::SharedPlaces;
+use crate::plan::shared::places::SharedPlaces;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 

@@ -15,7 +15,7 @@ pub(crate) mod prune;
 pub(crate) mod text;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use datafusion::common::DataFusionError;
@@ -23,6 +23,8 @@ use object_store::ObjectStore;
 use object_store::path::Path as StorePath;
 use pellucid_runtime::{Context, Done, Error, File, Monotask, Pacer, Phase, ResourceHandle, Segment, slice};
 use pellucid_storage::web;
+
+use crate::sync::lock;
 
 /// Target decoded size of a multitask. Between 8 and 32 MiB it does not affect a warm query. A cold
 /// query ends with the computing of its last multitask, so larger multitasks would slow it down.
@@ -110,7 +112,7 @@ impl Scan {
     }
 
     fn slot(&self, task: usize) -> std::sync::MutexGuard<'_, Slot> {
-        self.slots[task].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots[task])
     }
 
     fn put(&self, task: usize, source: usize, mut segments: Vec<Segment>) {

@@ -33,7 +33,7 @@ use crate::sql::statements::Statement;
 use crate::statements::own::Own;
 use crate::statements::run::{Rows, as_tree, nothing};
 use crate::statements::script::settings::Effect;
-use crate::statements::script::state::{Sequence, locked};
+use crate::statements::script::state::Sequence;
 use crate::statements::script::{macros, prepared, settings, transaction, types, views};
 use crate::statements::syntax::parameters::placeholders;
 use crate::statements::tables::change::Change;
@@ -41,6 +41,7 @@ use crate::statements::tables::create::Creation;
 use crate::statements::tables::insert::{Extra, Insertion};
 use crate::statements::tables::merge::Merging;
 use crate::statements::tables::{alter, change, create, insert, merge, table};
+use crate::sync::lock;
 
 /// A statement that has begun.
 #[expect(clippy::large_enum_variant, reason = "a statement has one")]
@@ -81,7 +82,7 @@ impl Finish {
                     Some(values) => ScalarValue::try_from_array(values, 0)?,
                     None => ScalarValue::Null,
                 };
-                locked(&session.statements.variables).insert(name, value);
+                lock(&session.statements.variables).insert(name, value);
                 Ok(nothing())
             }
             Self::Copied => {
@@ -167,9 +168,9 @@ async fn unexpanded(session: &Session, statement: &Statement) -> Result<Option<B
     let state = &session.statements;
     match statement.own() {
         Some(Own::Nothing) => return Ok(Some(Begun::Done(nothing()))),
-        Some(Own::ResetVariable(name)) => drop(locked(&state.variables).remove(name)),
+        Some(Own::ResetVariable(name)) => drop(lock(&state.variables).remove(name)),
         Some(Own::CreateSequence(new)) => {
-            let mut sequences = locked(&state.sequences);
+            let mut sequences = lock(&state.sequences);
             if sequences.contains_key(&new.name) && !new.or_replace {
                 if new.if_not_exists {
                     return Ok(Some(Begun::Done(nothing())));
@@ -402,7 +403,7 @@ impl Beginning<'_> {
             ObjectType::Sequence => {
                 for name in names {
                     let removed =
-                        locked(&self.session.statements.sequences).remove(&name.to_string().to_lowercase());
+                        lock(&self.session.statements.sequences).remove(&name.to_string().to_lowercase());
                     if removed.is_none() && !if_exists {
                         let message = format!("cannot find sequence {name}; check its name");
                         return Err(statement.refuse(name.span(), &message));

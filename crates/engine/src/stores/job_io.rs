@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use pellucid_trace::{Operation, Outcome, Record, StorageOperation};
 use url::Url;
 
 use crate::scan::Scan;
+use crate::sync::lock;
 
 /// Returns the name of an object within a job. It includes the store, since several stores may have
 /// objects of the same path.
@@ -42,7 +43,7 @@ impl JobIo {
 
     /// Notes that the job uses the store `name`, so that it records failed attempts there.
     pub(crate) fn use_store(&self, name: &str) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = lock(&self.used);
         if !used.contains(name) {
             used.insert(name.to_string());
         }
@@ -50,7 +51,7 @@ impl JobIo {
 
     /// Records a failed attempt at `store`, whichever job made it, if this job uses the store.
     pub(super) fn record_failure(&self, store: &str, failed: &FailedAttempt) {
-        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).contains(store);
+        let used = lock(&self.used).contains(store);
         if used {
             self.record(StorageOperation {
                 error: Some(failed.error.clone()),
@@ -110,12 +111,12 @@ impl JobIo {
 
     /// Registers `scan` to serve reads of the object with this [name](in_store), its source `source`.
     pub(crate) fn add(&self, name: String, scan: &Arc<Scan>, source: usize) {
-        let mut scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scans = lock(&self.scans);
         scans.entry(name).or_default().push((Arc::clone(scan), source));
     }
 
     fn scans(&self, url: &Url, path: &Path) -> Vec<(Arc<Scan>, usize)> {
-        let scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
+        let scans = lock(&self.scans);
         scans.get(&in_store(url, path)).cloned().unwrap_or_default()
     }
 

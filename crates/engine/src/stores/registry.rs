@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use datafusion::common::{DataFusionError, Result as DfResult};
 use datafusion::execution::object_store::ObjectStoreRegistry;
@@ -11,6 +11,8 @@ use pellucid_runtime::{Job, Runtime};
 use pellucid_storage::Watch;
 use pellucid_storage::errors::MappedErrors;
 use url::Url;
+
+use crate::sync::lock;
 
 use super::engine_store::EngineStore;
 use super::job_io::JobIo;
@@ -35,7 +37,7 @@ impl Stores {
     /// Creates the shared state of a new job's stores.
     pub(crate) fn begin(&self, job: Job, runtime: Runtime) -> Arc<JobIo> {
         let io = Arc::new(JobIo::new(job, runtime));
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = lock(&self.jobs);
         jobs.retain(|job| job.strong_count() > 0);
         jobs.push(Arc::downgrade(&io));
         io
@@ -45,7 +47,7 @@ impl Stores {
     fn watch(&self, store: String) -> Watch {
         let jobs = Arc::clone(&self.jobs);
         Arc::new(move |failed| {
-            let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
+            let jobs = lock(&jobs);
             jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.record_failure(&store, &failed));
         })
     }
@@ -54,7 +56,7 @@ impl Stores {
     pub(crate) fn get(&self, url: &Url) -> DfResult<Arc<dyn ObjectStore>> {
         let name = pellucid_storage::name(url);
         planning::use_store(&name);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         if let Some(store) = open.get(&name) {
             return Ok(Arc::clone(store));
         }
@@ -75,7 +77,7 @@ impl Stores {
 
 impl ObjectStoreRegistry for Stores {
     fn register_store(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         open.insert(pellucid_storage::name(url), store)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, BooleanArray};
@@ -28,6 +28,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 
+use crate::sync::lock;
 use crate::tables::found::Found;
 use crate::tables::hive::Keys;
 use crate::tables::open::{self, Reader};
@@ -199,14 +200,13 @@ impl FilesTable {
         let schema = self.table_schema.file_schema();
         let read = |file: PartitionedFile| async move {
             let meta = &file.object_meta;
-            let known =
-                self.statistics.lock().unwrap_or_else(PoisonError::into_inner).get(&meta.location).cloned();
+            let known = lock(&self.statistics).get(&meta.location).cloned();
             let statistics = match known {
                 Some((of, statistics)) if of == *meta => statistics,
                 _ => {
                     let read = format.infer_stats(state, store, Arc::clone(schema), meta).await?;
                     let read = Arc::new(read);
-                    let mut all = self.statistics.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut all = lock(&self.statistics);
                     all.insert(meta.location.clone(), (meta.clone(), Arc::clone(&read)));
                     read
                 }

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -20,6 +20,7 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, TableScan};
 
 use crate::plan::cut::Node;
 use crate::scan::text;
+use crate::sync::lock;
 use crate::tables::FilesTable;
 
 /// Size of the reads that fill the page cache.
@@ -31,7 +32,7 @@ pub(crate) struct DecodedTables(Mutex<HashMap<String, Arc<MemTable>>>);
 
 impl DecodedTables {
     fn get(&self, scan: &TableScan) -> Option<Arc<MemTable>> {
-        let tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tables = lock(&self.0);
         tables.get(&scan.table_name.to_string()).cloned()
     }
 
@@ -61,7 +62,7 @@ impl DecodedTables {
                 None => continue,
             };
             let table = Arc::new(MemTable::try_new(schema, partitions)?);
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, table);
+            lock(&self.0).insert(name, table);
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use pellucid_scheduler::Phase;
 
 use crate::io::buffer::Pool;
 use crate::io::chunks::Chunks;
-use crate::io::ranges;
+use crate::io::residency::{InFlight, probe};
 use crate::{Done, Error, IoMode, Monotask, ResourceHandle, platform};
 
 /// A file without a name; see [`crate::Runtime::scratch`].
@@ -25,6 +25,7 @@ pub struct Scratch {
     disk: ResourceHandle,
     pool: Arc<Pool>,
     io: IoMode,
+    in_flight: InFlight,
     /// Number of planned bytes, which is the offset of the next write.
     planned_bytes: AtomicU64,
 }
@@ -39,7 +40,15 @@ impl Scratch {
         let file = tempfile::tempfile_in(folder).map_err(|e| failed("write", folder, &e))?;
         platform::advise_random(&file);
         let folder = folder.to_path_buf();
-        Ok(Arc::new(Scratch { folder, file, disk, pool, io, planned_bytes: AtomicU64::new(0) }))
+        Ok(Arc::new(Scratch {
+            folder,
+            file,
+            disk,
+            pool,
+            io,
+            in_flight: InFlight::default(),
+            planned_bytes: AtomicU64::new(0),
+        }))
     }
 
     /// Returns the folder of the file.
@@ -94,11 +103,9 @@ impl Scratch {
     /// Returns true if the page cache has all of `range`, so that [`Scratch::read_cached`] does not wait for the disk. Always
     /// returns false in direct mode, and if the kernel does not tell.
     pub fn is_cached(&self, range: &Range<u64>) -> bool {
-        let page = platform::page_bytes();
-        let pages = ranges::align(range, page);
-        let all = Some((pages.end - pages.start) / page);
+        let wanted = std::slice::from_ref(range);
         self.io == IoMode::Cached
-            && platform::resident_pages(&self.file, range).is_ok_and(|pages| pages == all)
+            && probe(&self.file, wanted, &self.in_flight).is_ok_and(|found| found.missing.is_empty())
     }
 
     /// Reads `range` on a core.
@@ -114,6 +121,7 @@ impl Scratch {
         self.fill(&range, |buffer| {
             chunks.each(range.clone(), |chunk| {
                 let part = usize::try_from(chunk.start - from)?..usize::try_from(chunk.end - from)?;
+                let _flight = self.in_flight.begin(&chunk);
                 self.read_at(&mut buffer[part], chunk.start)
             })
         })

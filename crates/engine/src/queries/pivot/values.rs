@@ -1,13 +1,15 @@
 //! The values of a PIVOT without IN, which name its columns: they are queried before the statement can be planned.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::LogicalPlan;
+
+use crate::sync::lock;
 
 /// Maximum number of values.
 pub(crate) const MAX_VALUES: usize = 10_000;
@@ -68,7 +70,7 @@ impl Values {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -11,7 +11,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::statements::script::state::{Sequence, locked};
+use crate::statements::script::state::Sequence;
+use crate::sync::lock;
 
 type Variables = Arc<Mutex<HashMap<String, ScalarValue>>>;
 type Sequences = Arc<Mutex<HashMap<String, Sequence>>>;
@@ -60,7 +61,7 @@ impl Hash for Variable {
 
 impl Variable {
     fn get(&self, name: Option<String>) -> ScalarValue {
-        name.and_then(|name| locked(&self.variables).get(&name).cloned()).unwrap_or(ScalarValue::Null)
+        name.and_then(|name| lock(&self.variables).get(&name).cloned()).unwrap_or(ScalarValue::Null)
     }
 }
 
@@ -133,7 +134,7 @@ impl ScalarUDFImpl for SequenceValue {
             Some(ColumnarValue::Scalar(value)) => literal(Some(value)).unwrap_or_default(),
             _ => return exec_err!("{} needs the name of a sequence in single quotes", self.name),
         };
-        let mut sequences = locked(&self.sequences);
+        let mut sequences = lock(&self.sequences);
         let Some(sequence) = sequences.get_mut(&name) else {
             return exec_err!("cannot find sequence {name}; create it with CREATE SEQUENCE {name}");
         };

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 
-use crate::execute::usage::{EXCHANGE, Holder};
+use crate::execute::memory::usage::{EXCHANGE, Holder};
+use crate::sync::lock;
 
 /// Memory of operators and exchanges.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Pool {
 
     /// Returns the holder of a reservation; `None` for exchanges.
     fn holder(&self, reservation: &MemoryReservation) -> Option<Holder> {
-        let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        let holders = lock(&self.holders);
         holders.get(&reservation.consumer().id()).cloned()
     }
 
@@ -49,12 +50,12 @@ impl MemoryPool for Pool {
 
     fn register(&self, consumer: &MemoryConsumer) {
         if let Some(holder) = Holder::current(consumer.name()) {
-            self.holders.lock().unwrap_or_else(PoisonError::into_inner).insert(consumer.id(), holder);
+            lock(&self.holders).insert(consumer.id(), holder);
         }
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner).remove(&consumer.id());
+        lock(&self.holders).remove(&consumer.id());
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {

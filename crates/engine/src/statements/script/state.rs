@@ -1,7 +1,7 @@
 //! The state of a session beside its tables.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use datafusion::catalog::TableProvider;
 use datafusion::common::{Result, ScalarValue, TableReference};
@@ -9,6 +9,7 @@ use datafusion::sql::parser::Statement as Tree;
 use datafusion::sql::sqlparser::ast::{DataType, Expr, Ident, Query};
 
 use crate::statements::own::{NewSequence, Own};
+use crate::sync::lock;
 
 /// A macro.
 #[derive(Debug, Clone)]
@@ -103,27 +104,22 @@ pub(crate) struct State {
     settings: Mutex<HashMap<String, String>>,
 }
 
-/// Locks, whether or not a thread panicked meanwhile.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl State {
     pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
-        locked(&self.names)
+        lock(&self.names)
     }
 
     pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<String, Prepared>> {
-        locked(&self.prepared)
+        lock(&self.prepared)
     }
 
     pub(crate) fn transaction(&self) -> MutexGuard<'_, Option<Transaction>> {
-        locked(&self.transaction)
+        lock(&self.transaction)
     }
 
     /// Returns settings of DuckDB that were set, by name.
     pub(crate) fn settings(&self) -> MutexGuard<'_, HashMap<String, String>> {
-        locked(&self.settings)
+        lock(&self.settings)
     }
 
     /// Forgets the query of a view that was dropped or replaced.

@@ -10,7 +10,8 @@ use datafusion::common::TableReference;
 use crate::EngineError;
 use crate::session::Session;
 use crate::sql::statements::Statement;
-use crate::statements::script::state::{Transaction, locked};
+use crate::statements::script::state::Transaction;
+use crate::sync::lock;
 
 /// Starts a transaction.
 ///
@@ -25,7 +26,7 @@ pub(crate) async fn begin(session: &Session, statement: &Statement) -> Result<()
     let transaction = Transaction {
         tables,
         names: session.statements.names().clone(),
-        sequences: locked(&session.statements.sequences).clone(),
+        sequences: lock(&session.statements.sequences).clone(),
         failed: false,
     };
     *session.statements.transaction() = Some(transaction);
@@ -61,7 +62,7 @@ pub(crate) async fn rollback(session: &Session, statement: &Statement) -> Result
         session.context.register_table(reference, table)?;
     }
     *session.statements.names() = before.names;
-    *locked(&session.statements.sequences) = before.sequences;
+    *lock(&session.statements.sequences) = before.sequences;
     Ok(())
 }
 

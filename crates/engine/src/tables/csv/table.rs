@@ -1,7 +1,7 @@
 //! The columns of a CSV table, and the layout of each of its files.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result};
@@ -11,6 +11,7 @@ use object_store::ObjectMeta;
 use object_store::path::Path;
 
 use crate::logical::nearest::hint;
+use crate::sync::lock;
 use crate::tables::csv::sniff::{Sniffed, sniff, unique};
 use crate::tables::csv::types::Guess;
 use crate::tables::csv::{CsvColumn, CsvFormat, CsvOptions, Encoding, Layout};
@@ -157,7 +158,7 @@ impl CsvReader {
 
     /// Examines files that were not examined before, or have changed.
     async fn examine(&self, found: &Found, files: &[ObjectMeta]) -> Result<Vec<Arc<Sniffed>>> {
-        let known = self.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = lock(&self.files).clone();
         let read = |file: &ObjectMeta| {
             let known = known
                 .get(&file.location)
@@ -171,7 +172,7 @@ impl CsvReader {
                 let sample =
                     sample(found, &file, self.options.sample_rows < 0, self.options.encoding).await?;
                 let sniffed = Arc::new(sniff(found.name(&file), &sample, &self.options)?);
-                let mut all = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = lock(&self.files);
                 all.insert(file.location.clone(), (file, Arc::clone(&sniffed)));
                 Ok::<_, DataFusionError>(sniffed)
             }

@@ -6,11 +6,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use datafusion::common::Result;
 use pellucid_trace::{HeldMemory, Peak, Spill, StageIx};
+
+use crate::sync::lock;
 
 /// Batches between two stages.
 pub(crate) const EXCHANGE: &str = HeldMemory::EXCHANGE;
@@ -57,7 +59,7 @@ type Held = BTreeMap<(StageIx, &'static str), u64>;
 
 impl Usage {
     pub(crate) fn grow(&self, stage: StageIx, what: &'static str, bytes: u64) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         *state.held.entry((stage, what)).or_default() += bytes;
         state.bytes += bytes;
         if what == EXCHANGE {
@@ -70,7 +72,7 @@ impl Usage {
     }
 
     pub(crate) fn shrink(&self, stage: StageIx, what: &'static str, bytes: u64) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         if let Some(held) = state.held.get_mut(&(stage, what)) {
             *held = held.saturating_sub(bytes);
         }
@@ -82,24 +84,24 @@ impl Usage {
 
     /// Counts batches that are on disk and would take `bytes` of memory.
     pub(crate) fn put_on_disk(&self, bytes: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).grow_exchange(bytes);
+        lock(&self.0).grow_exchange(bytes);
     }
 
     /// Counts that such batches are gone.
     pub(crate) fn gone_from_disk(&self, bytes: u64) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         state.exchange_bytes = state.exchange_bytes.saturating_sub(bytes);
     }
 
     /// Adds batches that may go to disk.
     pub(crate) fn may_move(&self, batches: Weak<dyn Movable>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).movable.push(batches);
+        lock(&self.0).movable.push(batches);
     }
 
     /// Moves batches of about `bytes` to disk, the newest first. Returns false if there are none.
     fn make_room(&self, bytes: u64) -> Result<bool> {
         let movable = {
-            let state = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let state = &mut lock(&self.0);
             state.movable.retain(|batches| batches.strong_count() > 0);
             state.movable.clone()
         };
@@ -114,7 +116,7 @@ impl Usage {
 
     /// Counts a monotask that wrote or read batches.
     pub(crate) fn spilled(&self, write_bytes: u64, read_bytes: u64, took: Duration) {
-        let spill = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner).spill;
+        let spill = &mut lock(&self.0).spill;
         spill.write_bytes += write_bytes;
         spill.read_bytes += read_bytes;
         spill.service_ns += took.as_nanos() as u64;
@@ -122,19 +124,18 @@ impl Usage {
 
     /// Counts batches that a core read from the page cache.
     pub(crate) fn read_cached(&self, bytes: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).spill.cached_bytes += bytes;
+        lock(&self.0).spill.cached_bytes += bytes;
     }
 
     /// Counts core time of encoding, decoding, or reading batches.
     pub(crate) fn converted(&self, core_ns: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).spill.core_ns += core_ns;
+        lock(&self.0).spill.core_ns += core_ns;
     }
 
     /// Returns what did not fit so far; `None` if all did.
     pub(crate) fn spill(&self) -> Option<Spill> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Outputs are reserved before they are compact.
-        let exchanges = state.max_exchange_bytes / 4 * 5;
+        let state = lock(&self.0);
+        let exchanges = state.max_exchange_bytes / 4 * HeldMemory::EXCHANGE_QUARTERS;
         let sufficient = (exchanges * 5).div_ceil(HeldMemory::EXCHANGE_FIFTHS).max(state.peak_bytes);
         let spill = Spill { sufficient_memory_bytes: sufficient, ..state.spill };
         (spill.write_bytes > 0).then_some(spill)
@@ -142,7 +143,7 @@ impl Usage {
 
     /// Returns the peak so far; `None` if nothing was held.
     pub(crate) fn peak(&self) -> Option<Peak> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.0);
         let (stage, held) = state.at_peak.as_ref()?;
         let kept = held.iter().filter(|(_, bytes)| **bytes > 0 && **bytes >= state.peak_bytes / 100);
         let one = |(&(stage, what), &bytes): (&(StageIx, &'static str), &u64)| HeldMemory {

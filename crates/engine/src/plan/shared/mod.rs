@@ -2,245 +2,36 @@
 //!
 //! DataFusion 55 plans a CTE once for each place that names it. Here, equal inputs of aliases become leaves ([`Shared`])
 //! before the optimizer runs. Later ([`Planner`]), each of these inputs is optimized with the columns and the rows that any
-//! of its places needs, and planned once: its places get the same node ([`SharedExec`]), at which [`crate::plan::cut`]
+//! of its places needs, and planned once: its places get the same node ([`exec::SharedExec`]), at which [`crate::plan::cut`]
 //! cuts the plan.
 //!
 //! An input that only scans stays in all places. One that joins, but has no aggregates and no windows, is shared if all
 //! places need all of its rows, which filters of its tables leave: otherwise, what each place leaves out while it scans may
 //! be more than what is computed once.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub(crate) mod equal;
+pub(crate) mod exec;
+pub(crate) mod places;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchemaRef, Result, Statistics, internal_datafusion_err};
-use datafusion::datasource::source_as_provider;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::SessionState;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::utils::{conjunction, disjunction, split_conjunction};
-use datafusion::logical_expr::{
-    Expr, Extension, Filter, LogicalPlan, LogicalPlanBuilder, SubqueryAlias, UserDefinedLogicalNode,
-    UserDefinedLogicalNodeCore,
-};
+use datafusion::logical_expr::{Expr, Filter, LogicalPlan, LogicalPlanBuilder, UserDefinedLogicalNode};
+use datafusion::optimizer::Optimizer;
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
-use datafusion::optimizer::{AnalyzerRule, Optimizer};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::reset_plan_states;
-use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 
-use crate::plan::cut::{Node, runs_whole};
-use crate::plan::shared_exec::SharedExec;
-
-/// A plan that a query has several times.
-#[derive(Debug)]
-struct Body {
-    /// The plan, analyzed.
-    plan: LogicalPlan,
-    /// True if it has aggregates or windows.
-    aggregates: bool,
-    /// Columns that any place needs.
-    used: Mutex<BTreeSet<usize>>,
-}
-
-impl Body {
-    fn used(&self) -> MutexGuard<'_, BTreeSet<usize>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A place of a plan that a query has several times. Its identity is that of the plan.
-#[derive(Debug, Clone)]
-struct Shared {
-    body: Arc<Body>,
-    schema: DFSchemaRef,
-}
-
-impl Shared {
-    /// Returns the place that `plan` is, if it is one.
-    fn of(plan: &LogicalPlan) -> Option<&Self> {
-        let LogicalPlan::Extension(Extension { node }) = plan else { return None };
-        node.as_any().downcast_ref()
-    }
-
-    fn plan(body: &Arc<Body>, schema: &DFSchemaRef) -> LogicalPlan {
-        let place = Self { body: Arc::clone(body), schema: Arc::clone(schema) };
-        LogicalPlan::Extension(Extension { node: Arc::new(place) })
-    }
-}
-
-fn key(body: &Arc<Body>) -> usize {
-    Arc::as_ptr(body) as usize
-}
-
-impl PartialEq for Shared {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.body, &other.body) && self.schema == other.schema
-    }
-}
-
-impl Eq for Shared {}
-
-impl Hash for Shared {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        key(&self.body).hash(state);
-    }
-}
-
-impl PartialOrd for Shared {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        match key(&self.body).cmp(&key(&other.body)) {
-            Ordering::Equal if self != other => None,
-            order => Some(order),
-        }
-    }
-}
-
-impl UserDefinedLogicalNodeCore for Shared {
-    fn name(&self) -> &str {
-        "Shared"
-    }
-
-    fn inputs(&self) -> Vec<&LogicalPlan> {
-        Vec::new()
-    }
-
-    fn schema(&self) -> &DFSchemaRef {
-        &self.schema
-    }
-
-    fn expressions(&self) -> Vec<Expr> {
-        Vec::new()
-    }
-
-    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Shared")
-    }
-
-    fn with_exprs_and_inputs(&self, _: Vec<Expr>, _: Vec<LogicalPlan>) -> Result<Self> {
-        Ok(self.clone())
-    }
-
-    fn necessary_children_exprs(&self, columns: &[usize]) -> Option<Vec<Vec<usize>>> {
-        self.body.used().extend(columns);
-        Some(Vec::new())
-    }
-}
-
-/// The rule that finds equal inputs of aliases, the last one of the analyzer.
-#[derive(Debug)]
-pub(crate) struct ShareEqual;
-
-impl AnalyzerRule for ShareEqual {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut places = HashMap::new();
-        count(&plan, &mut places)?;
-        places.retain(|_: &Input, count| *count > 1);
-        if places.is_empty() { Ok(plan) } else { share(plan, &places, &mut HashMap::new()) }
-    }
-
-    fn name(&self) -> &str {
-        "share_equal"
-    }
-}
-
-/// The input of an alias.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Input {
-    plan: Arc<LogicalPlan>,
-    /// The tables that it reads, since plans count as equal if these have the same name.
-    tables: Vec<usize>,
-    /// True if it has aggregates or windows.
-    aggregates: bool,
-}
-
-impl Input {
-    /// Returns the input of an alias, if it is worth sharing and means the same everywhere.
-    fn of(node: &LogicalPlan) -> Result<Option<Self>> {
-        let LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) = node else { return Ok(None) };
-        if matches!(**input, LogicalPlan::SubqueryAlias(_)) {
-            return Ok(None);
-        }
-        let (mut tables, mut joins, mut aggregates, mut depends) = (Vec::new(), false, false, false);
-        input.apply_with_subqueries(|node| {
-            match node {
-                LogicalPlan::TableScan(scan) => tables.push(match source_as_provider(&scan.source) {
-                    Ok(table) => Arc::as_ptr(&table).cast::<()>() as usize,
-                    Err(_) => Arc::as_ptr(&scan.source).cast::<()>() as usize,
-                }),
-                LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) | LogicalPlan::Window(_) => {
-                    aggregates = true;
-                }
-                LogicalPlan::Join(_) => joins = true,
-                _ => {}
-            }
-            node.apply_expressions(|expr| {
-                depends |= expr.is_volatile() || expr.contains_outer();
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })?;
-        Ok(((aggregates || joins) && !depends).then(|| Self { plan: Arc::clone(input), tables, aggregates }))
-    }
-}
-
-/// Counts the places of each input that could be shared.
-fn count(plan: &LogicalPlan, places: &mut HashMap<Input, usize>) -> Result<()> {
-    plan.apply_with_subqueries(|node| {
-        if matches!(node, LogicalPlan::RecursiveQuery(_)) {
-            return Ok(TreeNodeRecursion::Jump);
-        }
-        let Some(input) = Input::of(node)? else { return Ok(TreeNodeRecursion::Continue) };
-        let count = places.entry(input).or_default();
-        *count += 1;
-        // The inputs within it are computed once with it.
-        Ok(if *count > 1 { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(())
-}
-
-/// Replaces inputs with several places by leaves.
-fn share(
-    plan: LogicalPlan,
-    places: &HashMap<Input, usize>,
-    bodies: &mut HashMap<Input, Arc<Body>>,
-) -> Result<LogicalPlan> {
-    let shared = plan.transform_down_with_subqueries(|node| {
-        if matches!(node, LogicalPlan::RecursiveQuery(_)) {
-            return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
-        }
-        let Some(input) = Input::of(&node)?.filter(|input| places.contains_key(input)) else {
-            return Ok(Transformed::no(node));
-        };
-        let body = match bodies.get(&input) {
-            Some(body) => Arc::clone(body),
-            None => {
-                let plan = share(LogicalPlan::clone(&input.plan), places, bodies)?;
-                let body = Arc::new(Body { plan, aggregates: input.aggregates, used: Mutex::default() });
-                bodies.insert(input, Arc::clone(&body));
-                body
-            }
-        };
-        let LogicalPlan::SubqueryAlias(SubqueryAlias { alias, .. }) = node else {
-            return Ok(Transformed::no(node));
-        };
-        let leaf = Shared::plan(&body, body.plan.schema());
-        let aliased = LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(leaf), alias)?);
-        Ok(Transformed::new(aliased, true, TreeNodeRecursion::Jump))
-    });
-    shared.data()
-}
+use crate::plan::cut::Node;
+use crate::plan::shared::equal::{Body, Shared, key};
+use crate::plan::shared::places::SharedLeaf;
 
 /// Plans queries with [`Shared`] places.
 #[derive(Debug)]
@@ -452,112 +243,21 @@ impl ExtensionPlanner for Places {
     }
 }
 
-/// A place while the plan around it is optimized. It has no children, so that no rule changes what other places have too.
-#[derive(Debug)]
-struct SharedLeaf {
-    shared: Node,
-    statistics: Arc<Statistics>,
-}
-
-impl SharedLeaf {
-    fn new(input: Node) -> Result<Self> {
-        let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new())?;
-        Ok(Self { shared: Arc::new(SharedExec::new(input)), statistics })
-    }
-}
-
-impl DisplayAs for SharedLeaf {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SharedLeaf")
-    }
-}
-
-impl ExecutionPlan for SharedLeaf {
-    fn name(&self) -> &str {
-        "SharedLeaf"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.shared.properties()
-    }
-
-    fn children(&self) -> Vec<&Node> {
-        Vec::new()
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, _: Vec<Node>) -> Result<Node> {
-        Ok(self)
-    }
-
-    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        Ok(Arc::clone(&self.statistics))
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        self.shared.execute(partition, context)
-    }
-}
-
-/// The rule that puts shared nodes into their places, after all others.
-#[derive(Debug)]
-pub(crate) struct SharedPlaces;
-
-impl PhysicalOptimizerRule for SharedPlaces {
-    fn optimize(&self, plan: Node, _: &ConfigOptions) -> Result<Node> {
-        let placed = plan.transform_down(|node| {
-            if runs_whole(&node) {
-                return Ok(Transformed::new(with_copies(node)?, true, TreeNodeRecursion::Jump));
-            }
-            let Some(leaf) = node.downcast_ref::<SharedLeaf>() else { return Ok(Transformed::no(node)) };
-            // A node of its own, at which the plan can be cut for this place alone.
-            let schema = leaf.schema();
-            let columns = schema.fields().iter().enumerate().map(|(at, field)| {
-                let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), at));
-                ProjectionExpr::from((column, field.name().clone()))
-            });
-            let columns: Vec<ProjectionExpr> = columns.collect();
-            let place = ProjectionExec::try_new(columns, Arc::clone(&leaf.shared))?;
-            Ok(Transformed::new(Arc::new(place) as Node, true, TreeNodeRecursion::Jump))
-        });
-        placed.data()
-    }
-
-    fn name(&self) -> &str {
-        "shared_places"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-}
-
-/// Gives places below a node that runs whole plans of their own: there, each partition of a node can run only once.
-fn with_copies(node: Node) -> Result<Node> {
-    let copied = node.transform_up(|node| match node.downcast_ref::<SharedLeaf>() {
-        Some(leaf) => reset_plan_states(Arc::clone(&leaf.shared)).map(Transformed::yes),
-        None => Ok(Transformed::no(node)),
-    });
-    copied.data()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     use std::collections::HashSet;
 
+    use datafusion::common::tree_node::TransformedResult;
     use datafusion::execution::session_state::SessionStateBuilder;
     use datafusion::physical_plan::displayable;
+    use datafusion::physical_plan::execution_plan::reset_plan_states;
     use datafusion::prelude::{SessionConfig, SessionContext};
 
     use crate::plan::pushdown;
+    use crate::plan::shared::equal::ShareEqual;
+    use crate::plan::shared::exec::SharedExec;
 
     /// Runs a query. Returns the shared nodes of its plan, the text of each, and its sorted rows.
     async fn run(sql: &str, shares: bool) -> (Vec<String>, Vec<String>) {
