@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema};
-use datafusion::common::Result;
 use datafusion::common::stats::Precision;
+use datafusion::common::{Result, Statistics};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::operator_statistics::{
     ExtendedStatistics, StatisticsProvider, StatisticsRegistry, StatisticsResult,
 };
-use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 /// Bytes of a hash table for each row beside its columns.
 const TABLE_BYTES: usize = 20;
@@ -43,6 +43,11 @@ impl StatisticsProvider for Sizes {
         }
         Ok(StatisticsResult::Computed(estimate.into()))
     }
+}
+
+/// Returns DataFusion's estimates for a node.
+pub(crate) fn statistics(node: &dyn ExecutionPlan) -> Result<Arc<Statistics>> {
+    StatisticsContext::new().compute(node, &StatisticsArgs::new())
 }
 
 /// Returns the estimated bytes of a row in a hash table.

@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{
-    ColumnStatistics, JoinSide, JoinType, NullEquality, Result, Statistics, internal_datafusion_err,
+    ColumnStatistics, JoinSide, JoinType, NullEquality, Result, internal_datafusion_err,
 };
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::intervals::utils::check_support;
@@ -27,9 +27,10 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, PartitionMode};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use crate::plan::cut::Node;
+use crate::plan::estimates::statistics;
+use crate::plan::semi_joins::column;
 
 /// Maximum cost of another order, as a share of that of the query's.
 const MAX_SHARE: f64 = 0.5;
@@ -362,7 +363,7 @@ impl Input {
                 break;
             }
         }
-        let all = statistics(below)?;
+        let all = statistics(below.as_ref())?;
         let Some(all_rows) = all.num_rows.get_value().map(|rows| (*rows).max(1)) else { return Ok(None) };
         let values = |at: &Option<usize>| {
             let column = at.and_then(|at| all.column_statistics.get(at));
@@ -381,19 +382,15 @@ fn kept_share(filter: &FilterExec) -> Result<f64> {
     let schema = input.schema();
     let parts = split_conjunction(filter.predicate()).into_iter().cloned();
     let (known, unknown): (Vec<_>, Vec<_>) = parts.partition(|part| check_support(part, &schema));
-    let all = statistics(input)?.num_rows.get_value().copied().unwrap_or(0);
+    let all = statistics(input.as_ref())?.num_rows.get_value().copied().unwrap_or(0);
     let mut share = f64::from(filter.default_selectivity()) / 100.0;
     share = share.powi(unknown.len() as i32);
     if !known.is_empty() {
         let known: Node = Arc::new(FilterExec::try_new(conjunction(known), Arc::clone(input))?);
-        let rows = statistics(&known)?.num_rows.get_value().copied().unwrap_or(all);
+        let rows = statistics(known.as_ref())?.num_rows.get_value().copied().unwrap_or(all);
         share *= rows as f64 / all.max(1) as f64;
     }
     Ok(share)
-}
-
-fn statistics(node: &Node) -> Result<Arc<Statistics>> {
-    StatisticsContext::new().compute(node.as_ref(), &StatisticsArgs::new())
 }
 
 /// Returns the number of values of a column, or how many there are between the least and the greatest.
@@ -424,11 +421,6 @@ fn columns_only(node: &Node) -> Option<(&Node, Vec<usize>)> {
     let projection = node.downcast_ref::<ProjectionExec>()?;
     let indices = projection.expr().iter().map(|projected| column(&projected.expr)).collect::<Option<_>>()?;
     Some((projection.input(), indices))
-}
-
-/// Returns the index of an expression that is a column.
-fn column(expression: &Arc<dyn PhysicalExpr>) -> Option<usize> {
-    expression.downcast_ref::<Column>().map(Column::index)
 }
 
 fn is_of(id: &Id, inputs: u64) -> bool {

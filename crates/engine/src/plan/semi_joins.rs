@@ -25,9 +25,9 @@ use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use crate::plan::cut::Node;
+use crate::plan::estimates::statistics;
 use crate::scan::text;
 
 /// The rule, which runs before DataFusion chooses the sides of joins.
@@ -184,14 +184,13 @@ fn below(node: &Node, keys: &[usize], moving: &Moving<'_>) -> Result<Option<Node
 }
 
 /// Returns the index of an expression that is a column.
-fn column(expression: &Arc<dyn datafusion::physical_expr::PhysicalExpr>) -> Option<usize> {
+pub(crate) fn column(expression: &Arc<dyn datafusion::physical_expr::PhysicalExpr>) -> Option<usize> {
     expression.downcast_ref::<Column>().map(Column::index)
 }
 
 /// Returns the estimated number of rows of a node.
 fn rows(node: &Node) -> Result<Option<usize>> {
-    let statistics = StatisticsContext::new().compute(node.as_ref(), &StatisticsArgs::new())?;
-    Ok(statistics.num_rows.get_value().copied())
+    Ok(statistics(node.as_ref())?.num_rows.get_value().copied())
 }
 
 #[cfg(test)]

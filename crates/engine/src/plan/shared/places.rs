@@ -12,10 +12,11 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::plan::cut::{Node, runs_whole};
+use crate::plan::estimates::statistics;
 use crate::plan::shared::exec::SharedExec;
 
 /// A place while the plan around it is optimized. It has no children, so that no rule changes what other places have too.
@@ -27,7 +28,7 @@ pub(super) struct SharedLeaf {
 
 impl SharedLeaf {
     pub fn new(input: Node) -> Result<Self> {
-        let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new())?;
+        let statistics = statistics(input.as_ref())?;
         Ok(Self { shared: Arc::new(SharedExec::new(input)), statistics })
     }
 }
