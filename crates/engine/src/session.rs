@@ -169,6 +169,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         .with_catalog_list(catalogs)
         .with_analyzer_rules(analyzer_rules)
         .with_query_planner(Arc::new(crate::plan::shared::Planner))
+        .with_optimizer_rule(Arc::new(crate::plan::outer_joins::InnerOuterJoins))
         .with_optimizer_rule(Arc::new(crate::plan::keys::ComputedKeys))
         .with_physical_optimizer_rules(crate::plan::pushdown::rules())
         .with_statistics_registry(crate::plan::estimates::registry())

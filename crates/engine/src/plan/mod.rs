@@ -7,6 +7,7 @@ pub(crate) mod grouping_sets;
 pub(crate) mod join_order;
 pub(crate) mod keys;
 pub(crate) mod operators;
+pub(crate) mod outer_joins;
 pub(crate) mod pushdown;
 pub(crate) mod scans;
 pub(crate) mod semi_joins;
