@@ -11,16 +11,16 @@ use std::sync::atomic::AtomicUsize;
 use datafusion::common::Result;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileSource;
-use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, DynamicFilterTracking};
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::utils::reassign_expr_columns;
 use datafusion::physical_expr::{Distribution, PhysicalExpr, split_conjunction};
-use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::ExecutionPlanProperties;
 use pellucid_trace::StageIx;
 
 use crate::execute::divided_join::DividedJoinExec;
@@ -36,7 +36,7 @@ use crate::execute::work::StageWork;
 use crate::plan::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};
 use crate::plan::estimates::row_bytes;
 use crate::plan::operators::{Operators, Place, detail};
-use crate::scan::columns::ColumnsExec;
+use crate::scan::columns::{ColumnsExec, Keys};
 use crate::scan::dynamic_filter::KeyFilter;
 use crate::scan::parquet::{self, Division, Metadata, ParquetScan};
 use crate::scan::text::{self, Divided};
@@ -197,7 +197,7 @@ impl Builder<'_> {
         let step = self.shares.step;
         for finer in finer::divide_again(self.plan, index, self.exchanges, self.shares.partition, step)? {
             let place = self.operators.places.get(&key(&finer.node)).copied();
-            let divide = self.timed(finer.divide, Measure::of(place));
+            let divide = self.timed(finer.divide, measure_of(place));
             found.builds.extend(builds(&divide, |_| 2 * step));
             found.finer.insert(finer.stage, finer.exchange);
         }
@@ -252,7 +252,7 @@ impl Builder<'_> {
         if let Some(exchange) = self.plan.cut(node, index).and_then(read) {
             let leaf = ExchangeExec::in_place_of(node, exchange);
             return Ok(
-                self.timed(leaf, Measure::of(place).map(|measure| Measure { counts_bytes: true, ..measure }))
+                self.timed(leaf, measure_of(place).map(|measure| Measure { counts_bytes: true, ..measure }))
             );
         }
         if let Some(input) = self.plan.skipped(node).filter(|_| !stage.whole) {
@@ -289,7 +289,7 @@ impl Builder<'_> {
             })
             .collect::<Result<Vec<_>>>()?;
         let rebuilt = replace_children_if_necessary(Arc::clone(node), children)?;
-        let Some((place, measure)) = place.zip(Measure::of(place)) else { return Ok(rebuilt) };
+        let Some((place, measure)) = place.zip(measure_of(place)) else { return Ok(rebuilt) };
         let (timed, timers) = expressions::timed(Arc::clone(&rebuilt))?;
         found.work.timers.extend(timers.into_iter().map(|timer| (place.own, timer)));
         let join = timed.downcast_ref::<HashJoinExec>().zip(join);
@@ -351,18 +351,21 @@ impl Builder<'_> {
                 (leaf, scan, timers)
             }
         };
+        let predicate = ParquetScan::of(node).and_then(|scan| scan.source.filter());
+        let mut filters = predicate.map_or_else(|| Ok(Vec::new()), |predicate| key_filters(&predicate))?;
+        let keys = place.and_then(|place| place.keys);
+        let leaf: Node = match leaf.downcast_ref::<ColumnsExec>().zip(keys) {
+            Some((scan, operator)) => scan.filtered(Keys { filters: std::mem::take(&mut filters), operator }),
+            None => leaf,
+        };
         found.scans.insert(key(&leaf), scan);
         if let Some(place) = place {
             found.work.timers.extend(timers.into_iter().map(|timer| (place.own, timer)));
             found.work.nodes.push((place.own, Arc::clone(&leaf)));
         }
         let decodes = |measure| Measure { decodes: true, counts_bytes: true, ..measure };
-        let timed = self.timed(leaf, Measure::of(place).map(decodes));
-        let filtered = match ParquetScan::of(node).and_then(|s| s.source.filter()) {
-            Some(predicate) => with_key_filters(timed, &predicate)?,
-            None => timed,
-        };
-        let keys = place.and_then(|place| place.keys);
+        let timed = self.timed(leaf, measure_of(place).map(decodes));
+        let filtered = with_key_filters(timed, filters)?;
         Ok(Some(self.timed(filtered, keys.map(|operator| Measure { operator, ..Measure::default() }))))
     }
 }
@@ -370,25 +373,31 @@ impl Builder<'_> {
 /// Returns true for a scan below a TopK, whose row groups DataFusion's opener sorts so that it can leave out most of them.
 fn is_ordered_by_top_k(node: &Node) -> bool {
     let predicate = ParquetScan::of(node).and_then(|scan| scan.source.filter());
-    let tightens = predicate.is_some_and(|predicate| {
-        matches!(DynamicFilterTracking::classify(&predicate), DynamicFilterTracking::Watching(_))
-    });
+    let tightens = predicate.is_some_and(|predicate| parquet::may_tighten(&predicate));
     // The source has no other way to ask for its order.
     tightens && detail(node).is_some_and(|detail| detail.contains(", sort_order_for_reorder=["))
 }
 
-/// Adds the key filters of build sides above a scan.
-fn with_key_filters(mut leaf: Node, predicate: &Arc<dyn PhysicalExpr>) -> Result<Node> {
+/// Returns the key filters of build sides that a scan's predicate has.
+fn key_filters(predicate: &Arc<dyn PhysicalExpr>) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
+    let mut filters = Vec::new();
     for part in split_conjunction(predicate) {
-        let Some(dynamic) = part.downcast_ref::<DynamicFilterPhysicalExpr>() else { continue };
-        let current = dynamic.current()?;
-        for known in split_conjunction(&current) {
-            if known.is::<KeyFilter>() {
-                // Skips a key that is not a column of the scan's output.
-                if let Ok(known) = reassign_expr_columns(Arc::clone(known), &leaf.schema()) {
-                    leaf = Arc::new(FilterExec::try_new(known, leaf)?);
-                }
-            }
+        if let Some(dynamic) = part.downcast_ref::<DynamicFilterPhysicalExpr>() {
+            let current = dynamic.current()?;
+            filters.extend(
+                split_conjunction(&current).into_iter().filter(|known| known.is::<KeyFilter>()).cloned(),
+            );
+        }
+    }
+    Ok(filters)
+}
+
+/// Adds filters above a scan that does not apply them itself.
+fn with_key_filters(mut leaf: Node, filters: Vec<Arc<dyn PhysicalExpr>>) -> Result<Node> {
+    for filter in filters {
+        // Skips a key that is not a column of the scan's output.
+        if let Ok(filter) = reassign_expr_columns(filter, &leaf.schema()) {
+            leaf = Arc::new(FilterExec::try_new(filter, leaf)?);
         }
     }
     Ok(leaf)
@@ -445,6 +454,11 @@ fn leaf_bytes(node: &Node) -> usize {
         [] => row_bytes(&node.schema()),
         children => children.iter().map(|child| leaf_bytes(child)).sum(),
     }
+}
+
+/// Returns how the node at a place is measured.
+fn measure_of(place: Option<Place>) -> Option<Measure> {
+    place.map(|place| Measure { operator: place.build.unwrap_or(place.own), ..Measure::default() })
 }
 
 fn sorts_all(node: &Node) -> bool {

@@ -30,7 +30,6 @@ use crate::execute::clock::{Clock, now_ns};
 use crate::execute::compact::{batch_bytes, batch_without_rest};
 use crate::execute::exchange::stopped;
 use crate::execute::memory::ledger::Ledger;
-use crate::plan::operators::Place;
 use crate::scan::column_work::{self, ColumnWork, share};
 
 /// The work of one operator in a monotask.
@@ -57,8 +56,6 @@ struct Frames {
     open: Vec<usize>,
     /// Its laps end where `open` changes.
     clock: Clock,
-    /// Core time of the last lap.
-    last_ns: u64,
     /// By operator.
     work: Vec<Work>,
     slowed: Option<Slowed>,
@@ -71,11 +68,11 @@ struct Frames {
 impl Frames {
     /// Adds the time since the last change to the innermost operator.
     fn charge(&mut self) {
-        self.last_ns = self.clock.lap();
+        let lap_ns = self.clock.lap();
         if let Some(&operator) = self.open.last() {
-            self.of(operator).cpu_ns += self.last_ns;
+            self.of(operator).cpu_ns += lap_ns;
             if self.slowed.is_some_and(|slowed| slowed.operator == operator) {
-                self.due_ns += self.last_ns;
+                self.due_ns += lap_ns;
             }
         }
     }
@@ -139,6 +136,15 @@ fn changing<T>(operator: usize, caller: Option<usize>, work: impl FnOnce() -> T)
     (result, left.unwrap_or(operator))
 }
 
+/// Adds rows to the innermost operator, beside those of the batches that it returns.
+pub(crate) fn count_rows(rows: u64) {
+    FRAMES.with_borrow_mut(|frames| {
+        if let Some(&operator) = frames.open.last() {
+            frames.of(operator).rows += rows;
+        }
+    });
+}
+
 /// Clears the measurements of this thread, which an earlier monotask or a panic may have left. `first`, the number in
 /// the job of the stage's first operator, and `slowed` hold until the next call.
 pub(crate) fn reset(first: u32, slowed: Option<Slowed>) {
@@ -199,10 +205,6 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    pub(crate) fn of(place: Option<Place>) -> Option<Self> {
-        place.map(|place| Self { operator: place.build.unwrap_or(place.own), ..Self::default() })
-    }
-
     fn run<T>(self, operator: usize, work: impl FnOnce() -> T) -> (Result<T>, usize) {
         changing(operator, self.caller, || if self.decodes { caught(work) } else { Ok(work()) })
     }
@@ -316,11 +318,14 @@ impl Stream for TimedStream {
         }
         let (measure, operator) = (self.measure, self.operator);
         let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
+        let core_ns = |frames: &mut Frames, operator| frames.of(operator).cpu_ns;
+        let before_ns =
+            if measure.decodes { FRAMES.with_borrow_mut(|frames| core_ns(frames, operator)) } else { 0 };
         let (polled, became) = measure.run(operator, || stream.poll_next_unpin(cx));
         self.operator = became;
         if measure.decodes {
             FRAMES.with_borrow_mut(|frames| {
-                let core_ns = frames.last_ns;
+                let core_ns = core_ns(frames, became) - before_ns;
                 column_work::settle(&mut frames.of(became).columns, core_ns);
             });
         }

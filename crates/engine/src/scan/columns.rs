@@ -2,47 +2,38 @@
 //!
 //! DataFusion's opener has the Parquet library decode all columns of a batch in one call, in which they cannot be told
 //! apart. Here, each column has a reader of its own for the same rows, which is what the library does within that call:
-//! nothing is decoded twice, and batches are the same. Files are adapted to the table by DataFusion's rules. [`applies`]
-//! lists the scans that keep DataFusion's opener, whose columns are not measured.
+//! nothing is decoded twice. Files are adapted to the table by DataFusion's rules. [`applies`] lists the scans that keep
+//! DataFusion's opener, whose columns are not measured.
+//!
+//! If the keys of build sides filter the scan, their columns are decoded first ([`crate::scan::row_group`]).
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{Schema, SchemaRef, TimeUnit};
+use datafusion::arrow::array::BooleanArray;
+use datafusion::arrow::compute::BatchCoalescer;
+use datafusion::arrow::datatypes::{SchemaRef, TimeUnit};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, ScalarValue};
-use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::{
-    Int96Coercer, ParquetAccessPlan, RowGroupAccess, apply_file_schema_type_coercions,
-};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
+use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
+use datafusion::datasource::physical_plan::{FileSource, ParquetSource};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::parquet::arrow::ProjectionMask;
-use datafusion::parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
-    RowSelectionPolicy,
-};
-use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
-use datafusion::parquet::file::metadata::ParquetMetaData;
+use datafusion::parquet::arrow::arrow_reader::RowSelectionPolicy;
+use datafusion::parquet::errors::ParquetError;
 use datafusion::physical_expr::expressions::Column as ColumnExpr;
-use datafusion::physical_expr::projection::{ProjectionExprs, Projector};
-use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
-use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use datafusion::physical_expr_adapter::{DefaultPhysicalExprAdapterFactory, replace_columns_with_literals};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::execute::compact::array_bytes;
 use crate::execute::expressions::Timer;
-use crate::scan::Scan;
+use crate::execute::timing::timed;
 use crate::scan::chunks::Chunks;
 use crate::scan::column_work::{self, ColumnWork};
+use crate::scan::decoder::{ColumnScan, Decoder};
 use crate::scan::prune::Pruner;
+use crate::scan::row_group::{RowGroup, Rows};
 
 /// Returns true if the columns of a scan can be decoded one by one. The following need DataFusion's opener: columns that
 /// the reader makes up (row numbers), functions that the opener replaces, filters within the scan, and expressions over
@@ -67,65 +58,33 @@ pub(crate) fn applies(source: &ParquetSource) -> bool {
         && source.projection().is_some_and(|projection| projection.expr_iter().all(separable))
 }
 
-/// A file of a scan.
-pub(crate) struct ColumnFile {
-    /// Index of the source in the scan.
-    pub source: usize,
-    pub metadata: Arc<ParquetMetaData>,
-    pub pruner: Arc<Pruner>,
-    decoder: OnceLock<Arc<Decoder>>,
-}
-
-impl ColumnFile {
-    pub(crate) fn new(source: usize, metadata: Arc<ParquetMetaData>, pruner: Arc<Pruner>) -> Self {
-        Self { source, metadata, pruner, decoder: OnceLock::new() }
-    }
-
-    /// Returns the decoder, which the multitasks of the file share.
-    fn decoder(&self, scan: &ColumnScan, file: &PartitionedFile) -> Result<Arc<Decoder>> {
-        if let Some(decoder) = self.decoder.get() {
-            return Ok(Arc::clone(decoder));
-        }
-        let decoder = Arc::new(Decoder::of(scan, file, &self.metadata)?);
-        Ok(Arc::clone(self.decoder.get_or_init(|| decoder)))
-    }
-}
-
-/// A scan whose columns are decoded one by one.
-pub(crate) struct ColumnScan {
-    /// The bytes.
-    pub scan: Arc<Scan>,
-    /// The divided scan.
-    pub config: FileScanConfig,
-    pub projection: ProjectionExprs,
-    /// Of each expression of the projection that costs something.
-    pub timers: Vec<Option<Arc<Timer>>>,
-    /// The unit and time zone that timestamps of 96 bits get.
-    pub int96: Option<(TimeUnit, Option<Arc<str>>)>,
-    /// Files by path.
-    pub files: HashMap<String, ColumnFile>,
-    /// True if the predicate may exclude more rows when a row group is decoded than when it was read.
-    pub may_tighten: bool,
-}
-
-impl ColumnScan {
-    /// Returns the indices of the decoded columns in the table's schema of its files.
-    fn columns(&self) -> Vec<usize> {
-        let count = self.config.file_schema().fields().len();
-        self.projection.column_indices().into_iter().filter(|column| *column < count).collect()
-    }
+/// The filters by keys of build sides that a scan applies. They need not drop a row: a join drops it later.
+#[derive(Clone, Default)]
+pub(crate) struct Keys {
+    /// Over the columns of the table.
+    pub filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// The operator whose work it is to filter.
+    pub operator: usize,
 }
 
 /// The leaf of a stage's plan that decodes a Parquet scan column by column.
 pub(crate) struct ColumnsExec {
     scan: Arc<ColumnScan>,
+    keys: Keys,
     properties: Arc<PlanProperties>,
 }
 
 impl ColumnsExec {
     /// Creates a leaf that replaces `node`, with its schema, partitions and ordering.
     pub(crate) fn in_place_of(node: &dyn ExecutionPlan, scan: ColumnScan) -> Arc<Self> {
-        Arc::new(Self { scan: Arc::new(scan), properties: Arc::clone(node.properties()) })
+        let (scan, keys) = (Arc::new(scan), Keys::default());
+        Arc::new(Self { scan, keys, properties: Arc::clone(node.properties()) })
+    }
+
+    /// Returns the scan of the rows alone that have keys of build sides.
+    pub(crate) fn filtered(&self, keys: Keys) -> Arc<Self> {
+        let (scan, properties) = (Arc::clone(&self.scan), Arc::clone(&self.properties));
+        Arc::new(Self { scan, keys, properties })
     }
 
     /// Returns the names of the columns, as the table has them, in the order of their work.
@@ -181,12 +140,22 @@ impl ExecutionPlan for ColumnsExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let config = &self.scan.config;
+        let batch_rows = config.batch_size.unwrap_or_else(|| context.session_config().batch_size());
+        // A scan that ends at a number of rows must not drop any.
+        let filters = !self.keys.filters.is_empty() && config.limit.is_none();
+        // As in a filter of DataFusion.
+        let coalesced = || {
+            BatchCoalescer::new(self.schema(), batch_rows)
+                .with_biggest_coalesce_batch_size(Some(batch_rows / 2))
+        };
         let batches = Batches {
             scan: Arc::clone(&self.scan),
+            keys: self.keys.clone(),
             output: self.schema(),
             partition,
-            batch_rows: config.batch_size.unwrap_or_else(|| context.session_config().batch_size()),
+            batch_rows,
             rows_left: config.limit,
+            coalesced: filters.then(coalesced),
             files: 0,
             file: None,
         };
@@ -195,107 +164,17 @@ impl ExecutionPlan for ColumnsExec {
     }
 }
 
-/// A decoded column of a file.
-struct DecodedColumn {
-    /// Its place in [`ColumnScan::columns`].
-    place: Option<usize>,
-    mask: ProjectionMask,
-    /// Leaf columns, several if it is nested.
-    leaves: Vec<usize>,
-}
-
-/// Decodes a file, and adapts its columns to the table.
-struct Decoder {
-    metadata: ArrowReaderMetadata,
-    /// In the order of the file.
-    columns: Vec<DecodedColumn>,
-    projector: Projector,
-}
-
-impl Decoder {
-    /// Builds the decoder by the rules of DataFusion's opener.
-    fn of(scan: &ColumnScan, file: &PartitionedFile, in_file: &Arc<ParquetMetaData>) -> Result<Self> {
-        let table = scan.config.file_schema();
-        let mut options = ArrowReaderOptions::new();
-        if let Some(schema) = &file.arrow_schema {
-            options = options.with_schema(Arc::clone(schema));
-        }
-        let mut metadata = ArrowReaderMetadata::try_new(Arc::clone(in_file), options)?;
-        let mut schema = Arc::clone(metadata.schema());
-        if let Some(coerced) = apply_file_schema_type_coercions(table, &schema) {
-            schema = Arc::new(coerced);
-        }
-        if let Some((unit, zone)) = &scan.int96 {
-            let coercer = Int96Coercer::new(metadata.parquet_schema(), &schema, unit);
-            if let Some(coerced) = coercer.with_timezone(zone.clone()).coerce() {
-                schema = Arc::new(coerced);
-            }
-        }
-        if !Arc::ptr_eq(&schema, metadata.schema()) {
-            let options = ArrowReaderOptions::new().with_schema(Arc::clone(&schema));
-            metadata = ArrowReaderMetadata::try_new(Arc::clone(in_file), options)?;
-        }
-        let of_path: HashMap<String, ScalarValue> = scan
-            .config
-            .table_partition_cols()
-            .iter()
-            .zip(&file.partition_values)
-            .map(|(field, value)| (field.name().clone(), value.clone()))
-            .collect();
-        let adapter = match *table == schema {
-            true => None,
-            false => {
-                let factory = scan.config.expr_adapter_factory.clone();
-                let factory = factory.unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory));
-                Some(factory.create(Arc::clone(table), Arc::clone(&schema))?)
-            }
-        };
-        let simplifier = PhysicalExprSimplifier::new(&schema);
-        let adapted = |expr: Arc<dyn PhysicalExpr>| match &adapter {
-            Some(adapter) => simplifier.simplify(adapter.rewrite(expr)?),
-            None => Ok(expr),
-        };
-        let projection = scan.projection.clone().try_map_exprs(|expr| {
-            adapted(if of_path.is_empty() { expr } else { replace_columns_with_literals(expr, &of_path)? })
-        })?;
-        let roots = projection.column_indices();
-        let places = scan.columns().into_iter().map(|column| -> Result<Vec<usize>> {
-            let expr = adapted(Arc::new(ColumnExpr::new(table.field(column).name(), column)))?;
-            Ok(collect_columns(&expr).into_iter().map(|column| column.index()).collect())
-        });
-        let places: Vec<Vec<usize>> = places.collect::<Result<_>>()?;
-        let descriptor = metadata.parquet_schema();
-        let column = |root: &usize| DecodedColumn {
-            place: places.iter().position(|roots| roots.contains(root)),
-            mask: ProjectionMask::roots(descriptor, [*root]),
-            leaves: (0..descriptor.num_columns())
-                .filter(|leaf| descriptor.get_column_root_idx(*leaf) == *root)
-                .collect(),
-        };
-        let columns = roots.iter().map(column).collect();
-        let decoded = schema.project(&roots)?;
-        let mut timers = scan.timers.iter();
-        let projector = projection
-            .try_map_exprs(|expr| {
-                let expr = reassign_expr_columns(expr, &decoded)?;
-                Ok(match timers.next() {
-                    Some(Some(timer)) => timer.wrap(expr),
-                    _ => expr,
-                })
-            })?
-            .make_projector(&decoded)?;
-        Ok(Self { metadata, columns, projector })
-    }
-}
-
 /// The batches of one partition of a scan.
 struct Batches {
     scan: Arc<ColumnScan>,
+    keys: Keys,
     output: SchemaRef,
     partition: usize,
     batch_rows: usize,
     /// Rows until the limit.
     rows_left: Option<usize>,
+    /// Collects the rows that are left in batches, if keys filter them.
+    coalesced: Option<BatchCoalescer>,
     /// Number of files that were opened.
     files: usize,
     file: Option<OpenFile>,
@@ -311,6 +190,25 @@ impl Iterator for Batches {
 
 impl Batches {
     fn batch(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.coalesced.as_mut().and_then(BatchCoalescer::next_completed_batch) {
+                return Ok(Some(batch));
+            }
+            let decoded = self.decoded()?;
+            let Some(coalesced) = &mut self.coalesced else { return Ok(decoded.map(|(batch, _)| batch)) };
+            let Some((batch, kept)) = decoded else {
+                coalesced.finish_buffered_batch()?;
+                return Ok(coalesced.next_completed_batch());
+            };
+            timed(self.keys.operator, || match &kept {
+                Some(kept) => coalesced.push_batch_with_filter(batch, kept),
+                None => coalesced.push_batch(batch),
+            })?;
+        }
+    }
+
+    /// Returns a batch of the output, and which of its rows to keep (`None` for all).
+    fn decoded(&mut self) -> Result<Option<(RecordBatch, Option<BooleanArray>)>> {
         while self.rows_left != Some(0) {
             let Some(file) = &mut self.file else {
                 self.file = self.open()?;
@@ -322,25 +220,28 @@ impl Batches {
             let Some(group) = &mut file.group else {
                 match file.row_groups.next() {
                     Some((row_group, access)) => {
-                        file.start(row_group, access, &self.scan, self.batch_rows, self.rows_left)?;
+                        let keys = self.coalesced.as_ref().map(|_| self.keys.operator);
+                        let (limit, may_tighten) = (self.rows_left, self.scan.may_tighten);
+                        file.start(row_group, access, may_tighten, self.batch_rows, limit, keys)?;
                     }
                     None => self.file = None,
                 }
                 continue;
             };
-            let Some(batch) = group.next(&file.decoder, self.batch_rows)? else {
+            let Some((batch, kept)) = group.next(&file.decoder, self.batch_rows)? else {
                 file.group = None;
                 continue;
             };
             self.rows_left = self.rows_left.map(|left| left.saturating_sub(batch.num_rows()));
             let batch = file.decoder.projector.project_batch(&batch)?;
             if *batch.schema_ref() == self.output {
-                return Ok(Some(batch));
+                return Ok(Some((batch, kept)));
             }
             // Other metadata, or columns that are nullable in the file only.
             let (_, columns, rows) = batch.into_parts();
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
-            return Ok(Some(RecordBatch::try_new_with_options(Arc::clone(&self.output), columns, &options)?));
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&self.output), columns, &options)?;
+            return Ok(Some((batch, kept)));
         }
         Ok(None)
     }
@@ -359,7 +260,7 @@ impl Batches {
             None => ParquetAccessPlan::new_all(known.metadata.num_row_groups()),
         };
         Ok(Some(OpenFile {
-            decoder: known.decoder(&self.scan, file)?,
+            decoder: known.decoder(&self.scan, &self.keys.filters, file)?,
             pruner: Arc::clone(&known.pruner),
             chunks: Chunks::new(self.scan.scan.segments(self.partition, known.source), path),
             row_groups: row_groups.into_inner().into_iter().enumerate().collect::<Vec<_>>().into_iter(),
@@ -379,23 +280,25 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    /// Starts to decode a row group, unless the predicate excludes all of it.
+    /// Starts to decode a row group, unless the predicate excludes all of it. It is pruned again if the predicate
+    /// `may_tighten`, and filtered by the operator `keys`.
     fn start(
         &mut self,
         row_group: usize,
         access: RowGroupAccess,
-        scan: &ColumnScan,
+        may_tighten: bool,
         batch_rows: usize,
         limit: Option<usize>,
+        keys: Option<usize>,
     ) -> Result<()> {
-        let access = match scan.may_tighten && access.should_scan() {
+        let access = match may_tighten && access.should_scan() {
             true => self.pruner.tightened(row_group, access),
             false => access,
         };
-        let (selection, rows) = match &access {
+        let (selection, count) = match &access {
             RowGroupAccess::Skip => return Ok(()),
             RowGroupAccess::Scan => (None, self.pruner.rows(row_group)),
-            RowGroupAccess::Selection(selection) => (Some(selection), selection.row_count()),
+            RowGroupAccess::Selection(selection) => (Some(selection.clone()), selection.row_count()),
         };
         let mut whole = true;
         for column in &self.decoder.columns {
@@ -409,68 +312,10 @@ impl OpenFile {
         }
         // Masks select among decoded rows, which are not there if pages between them were not read.
         let policy = if whole { RowSelectionPolicy::default() } else { RowSelectionPolicy::Selectors };
-        let reader = |column: &DecodedColumn| {
-            let metadata = self.decoder.metadata.clone();
-            let mut builder =
-                ParquetRecordBatchReaderBuilder::new_with_metadata(self.chunks.clone(), metadata)
-                    .with_projection(column.mask.clone())
-                    .with_row_groups(vec![row_group])
-                    .with_batch_size(batch_rows)
-                    .with_row_selection_policy(policy);
-            if let Some(selection) = selection {
-                builder = builder.with_row_selection(selection.clone());
-            }
-            if let Some(limit) = limit {
-                builder = builder.with_limit(limit);
-            }
-            builder.build()
-        };
-        let readers: Vec<_> = self.decoder.columns.iter().map(reader).collect::<ParquetResult<_>>()?;
-        let rows = limit.map_or(rows, |limit| rows.min(limit));
-        self.group = Some(RowGroup { readers, rows });
+        let (decoder, chunks) = (self.decoder.as_ref(), &self.chunks);
+        let rows = Rows { decoder, chunks, row_group, selection, count, policy, batch_rows, limit };
+        self.group = Some(RowGroup::start(rows, keys)?);
         Ok(())
-    }
-}
-
-/// A row group that is being decoded.
-struct RowGroup {
-    /// By column.
-    readers: Vec<ParquetRecordBatchReader>,
-    /// Rows that follow, if there are no columns to decode.
-    rows: usize,
-}
-
-impl RowGroup {
-    fn next(&mut self, decoder: &Decoder, batch_rows: usize) -> Result<Option<RecordBatch>> {
-        if self.readers.is_empty() {
-            let rows = self.rows.min(batch_rows);
-            self.rows -= rows;
-            let options = RecordBatchOptions::new().with_row_count(Some(rows));
-            let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)?;
-            return Ok((rows > 0).then_some(batch));
-        }
-        let (mut fields, mut arrays) = (Vec::new(), Vec::new());
-        for (reader, column) in self.readers.iter_mut().zip(&decoder.columns) {
-            let started = Instant::now();
-            let batch = reader.next().transpose()?;
-            let ns = started.elapsed().as_nanos() as u64;
-            let decoded = batch.as_ref().and_then(|batch| batch.columns().first());
-            if let Some(place) = column.place {
-                let decoded_bytes = decoded.map_or(0, array_bytes);
-                column_work::add(place, ColumnWork { ns, decoded_bytes, ..ColumnWork::default() });
-            }
-            if let (Some(batch), Some(array)) = (&batch, decoded) {
-                fields.extend(batch.schema_ref().fields().first().cloned());
-                arrays.push(Arc::clone(array));
-            }
-        }
-        match arrays.len() {
-            0 => Ok(None),
-            count if count < self.readers.len() => {
-                Err(ParquetError::General("its columns have different numbers of rows".into()).into())
-            }
-            _ => Ok(Some(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)),
-        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Fills dynamic filters on a join's probe side from the keys of its build side.
 //!
 //! When the build side is complete, the range of its keys and a bitmap of them become the join's
-//! dynamic filter. The range prunes row groups and pages before they are read. The bitmap drops rows
-//! right after decoding, before the exchange. It is exact for dense keys. For others it has one bit
-//! per hash, which lets a few extra rows pass but never drops a match. The filter disables itself if
-//! most rows pass.
+//! dynamic filter. The range prunes row groups and pages before they are read. The bitmap drops rows as
+//! soon as their keys are decoded, and before their other columns are, if it drops enough. It is exact for
+//! dense keys. For others it has one bit per hash, which lets a few extra rows pass but never drops a
+//! match. The filter disables itself if most rows pass.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -188,7 +188,6 @@ impl Bitmap {
         })
     }
 
-    /// Returns true if most rows pass, so that testing them costs more than it saves.
     fn is_disabled(&self) -> bool {
         let (seen, kept) = (self.seen.load(Relaxed), self.kept.load(Relaxed));
         seen > TRIAL_ROWS && kept * 4 > seen * 3
@@ -206,6 +205,41 @@ fn hashes(array: &ArrayRef) -> Result<Vec<u64>> {
 pub(crate) struct KeyFilter {
     key: Arc<dyn PhysicalExpr>,
     bitmap: Arc<Bitmap>,
+}
+
+impl KeyFilter {
+    /// Returns a filter of `key` by `keys`.
+    #[cfg(test)]
+    pub(crate) fn of(key: Arc<dyn PhysicalExpr>, keys: &ArrayRef) -> Result<Self> {
+        let all: Vec<i64> = integers(keys).iter().flatten().flatten().collect();
+        let mut bitmap =
+            Bitmap::sized(all.iter().min().copied(), all.iter().max().copied(), keys.len() as u64);
+        bitmap.insert(keys)?;
+        Ok(Self { key, bitmap: Arc::new(bitmap) })
+    }
+
+    /// Returns true if most rows pass, so that testing them costs more than it saves.
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.bitmap.is_disabled()
+    }
+
+    /// Returns the share of rows that have passed; 0 if none were tested.
+    pub(crate) fn kept_share(&self) -> f64 {
+        let (seen, kept) = (self.bitmap.seen.load(Relaxed), self.bitmap.kept.load(Relaxed));
+        kept as f64 / seen.max(1) as f64
+    }
+
+    /// Returns the rows whose key is in the build side (or, if hashed, may be).
+    ///
+    /// # Errors
+    /// Returns an error if the key cannot be evaluated.
+    pub(crate) fn hits(&self, batch: &RecordBatch) -> Result<BooleanBuffer> {
+        let rows = batch.num_rows();
+        let hits = self.bitmap.contains(&self.key.evaluate(batch)?.into_array(rows)?)?;
+        self.bitmap.seen.fetch_add(rows, Relaxed);
+        self.bitmap.kept.fetch_add(hits.count_set_bits(), Relaxed);
+        Ok(hits)
+    }
 }
 
 impl fmt::Debug for KeyFilter {
@@ -250,14 +284,10 @@ impl PhysicalExpr for KeyFilter {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        if self.bitmap.is_disabled() {
+        if self.is_disabled() {
             return Ok(ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))));
         }
-        let rows = batch.num_rows();
-        let hits = self.bitmap.contains(&self.key.evaluate(batch)?.into_array(rows)?)?;
-        self.bitmap.seen.fetch_add(rows, Relaxed);
-        self.bitmap.kept.fetch_add(hits.count_set_bits(), Relaxed);
-        Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(hits, None))))
+        Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(self.hits(batch)?, None))))
     }
 
     fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
@@ -284,13 +314,8 @@ mod tests {
     use super::*;
     use datafusion::arrow::array::{Int32Array, StringArray};
 
-    fn bitmap(arrays: &[ArrayRef]) -> Bitmap {
-        let keys = arrays.iter().map(|a| a.len() as u64).sum();
-        let all: Vec<i64> =
-            arrays.iter().filter_map(integers).flat_map(|a| a.iter().flatten().collect::<Vec<_>>()).collect();
-        let mut b = Bitmap::sized(all.iter().min().copied(), all.iter().max().copied(), keys);
-        arrays.iter().for_each(|a| b.insert(a).unwrap());
-        b
+    fn bitmap(keys: ArrayRef) -> Arc<Bitmap> {
+        KeyFilter::of(lit(0), &keys).unwrap().bitmap
     }
 
     fn passes(b: &Bitmap, probe: ArrayRef) -> Vec<bool> {
@@ -299,7 +324,7 @@ mod tests {
 
     #[test]
     fn exact_bitmap_contains_exactly_its_keys() {
-        let b = bitmap(&[Arc::new(Int32Array::from(vec![Some(-3), None, Some(9)]))]);
+        let b = bitmap(Arc::new(Int32Array::from(vec![Some(-3), None, Some(9)])));
         assert!(b.exact.is_some());
         let probe =
             Int32Array::from(vec![Some(-3), Some(-4), Some(9), Some(10), None, Some(i32::MIN), Some(0)]);
@@ -309,7 +334,7 @@ mod tests {
     #[test]
     fn sparse_keys_are_hashed_without_false_negatives() {
         let keys: Vec<i64> = (0..1000).map(|i: i64| i.wrapping_mul(0x1234_5678_9abc)).collect();
-        let b = bitmap(&[Arc::new(Int64Array::from(keys.clone()))]);
+        let b = bitmap(Arc::new(Int64Array::from(keys.clone())));
         assert!(b.exact.is_none());
         assert!(passes(&b, Arc::new(Int64Array::from(keys))).iter().all(|&p| p));
         let others: Vec<i64> = (0..1000).map(|i: i64| i.wrapping_mul(0x1234_5678_9abc) + 1).collect();
@@ -319,13 +344,13 @@ mod tests {
 
     #[test]
     fn full_64_bit_span_does_not_overflow() {
-        let b = bitmap(&[Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX]))]);
+        let b = bitmap(Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX])));
         assert_eq!(passes(&b, Arc::new(Int64Array::from(vec![i64::MAX, i64::MIN]))), [true, true]);
     }
 
     #[test]
     fn strings_are_hashed() {
-        let b = bitmap(&[Arc::new(StringArray::from(vec![Some("a"), None, Some("bc")]))]);
+        let b = bitmap(Arc::new(StringArray::from(vec![Some("a"), None, Some("bc")])));
         let got = passes(&b, Arc::new(StringArray::from(vec![Some("bc"), Some("a"), None])));
         assert_eq!(got, [true, true, false]);
     }

@@ -7,11 +7,13 @@
 mod chunks;
 pub(crate) mod column_work;
 pub(crate) mod columns;
+pub(crate) mod decoder;
 pub(crate) mod dynamic_filter;
 pub(crate) mod footer;
 pub(crate) mod ipc;
 pub(crate) mod parquet;
 pub(crate) mod prune;
+mod row_group;
 pub(crate) mod text;
 
 use std::ops::Range;

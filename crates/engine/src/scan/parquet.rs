@@ -25,6 +25,7 @@ use datafusion::parquet::arrow::async_reader::AsyncFileReader;
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
 use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -32,7 +33,8 @@ use pellucid_trace::guard::guarded;
 
 use crate::execute::expressions::Timer;
 use crate::plan::cut::Node;
-use crate::scan::columns::{self, ColumnFile, ColumnScan, ColumnsExec};
+use crate::scan::columns::{self, ColumnsExec};
+use crate::scan::decoder::{ColumnFile, ColumnScan};
 use crate::scan::prune::Pruner;
 use crate::scan::{Need, Scan, ScanTask, Source, damaged, not_read};
 use crate::stores::in_store;
@@ -326,9 +328,9 @@ impl<'a> Planner<'a> {
         groups: Vec<FileGroup>,
         tasks: Vec<ScanTask>,
     ) -> (Node, Arc<Scan>) {
-        let dynamic = self.predicate.as_ref().is_some_and(is_dynamic);
+        let may_tighten = self.predicate.as_ref().is_some_and(may_tighten);
         let mut memory = Scan::new(self.sources, tasks);
-        if dynamic {
+        if may_tighten {
             memory.replan = Some(replan(&self.files, &groups));
         }
         let memory = Arc::new(memory);
@@ -360,7 +362,7 @@ impl<'a> Planner<'a> {
             timers: projection.iter().map(|projected| Timer::of(&projected.expr)).collect(),
             int96: columns::int96(scan.source),
             files: self.files.into_iter().map(file).collect(),
-            may_tighten: dynamic,
+            may_tighten,
         };
         (ColumnsExec::in_place_of(node.as_ref(), columns), memory)
     }
@@ -384,10 +386,9 @@ fn replan(files: &[ScanFile], groups: &[FileGroup]) -> Box<dyn Fn(usize) -> Vec<
     })
 }
 
-/// Returns true if `predicate` contains a filter that may still change.
-fn is_dynamic(predicate: &Arc<dyn PhysicalExpr>) -> bool {
-    use datafusion::physical_expr_common::physical_expr::snapshot_generation;
-    snapshot_generation(predicate) != 0
+/// Returns true if `predicate` contains a filter that may still change. Those of build sides are complete.
+pub(crate) fn may_tighten(predicate: &Arc<dyn PhysicalExpr>) -> bool {
+    matches!(DynamicFilterTracking::classify(predicate), DynamicFilterTracking::Watching(_))
 }
 
 /// A factory of readers that get their bytes from the scan's slots.
