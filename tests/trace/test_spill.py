@@ -154,6 +154,21 @@ def test_prediction_with_more_memory_spills_nothing(pairs, tmp_path):
     assert refused.code == binary.USAGE and "spilled nothing" in refused.err and "run it with --memory" in refused.err, refused.err
 
 
+def test_small_exchanges_have_few_partitions(pairs, tmp_path):
+    """The plan expects millions of groups, but the second grouping reads a thousand."""
+    trace = tmp_path / "job.trace"
+    query = (
+        "SELECT h, count(*) AS groups, sum(n) AS n FROM"
+        " (SELECT a.v % 1000 AS g, b.w % 2 AS h, count(*) AS n FROM 'a.parquet' a JOIN 'b.parquet' b ON a.k = b.k GROUP BY ALL)"
+        " GROUP BY h"
+    )
+    ran = spilling(pairs, tmp_path, query, "--trace", trace, "--cores", "2")
+    assert rows_of(ran) == [[1, 1000, 3_000_000]]
+    stages = binary.run("analyze", trace, "--json").check().json()["stages"]
+    groupings = [stage["tasks"] for stage in stages if "FinalPartitioned" in stage["name"]]
+    assert len(groupings) == 2 and groupings[0] > 8 == groupings[1], [(stage["name"], stage["tasks"]) for stage in stages]
+
+
 def test_usual_budget_is_seven_tenths_of_the_memory():
     said = binary.run("sql", "SELECT current_setting('memory_limit') AS m", "--json").check().json()["rows"][0][0]
     most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 7 // 10

@@ -43,11 +43,13 @@ use crate::execute::multitask::StageTask;
 use crate::execute::output::Outputs;
 use crate::execute::spill::{Folders, Spill};
 use crate::execute::stage::{Builder, ReadyStage};
-use crate::plan::cut::{DividedJoin, Output, PlannedStage, StagePlan};
+use crate::plan::cut::{DividedJoin, Output, StagePlan};
 use crate::plan::estimates::row_bytes;
 use crate::plan::explain::{self, Description};
 use crate::plan::operators::Operators;
+use crate::plan::partitions::Partitions;
 use crate::scan::Source;
+use crate::scan::column_work::share;
 use crate::scan::dynamic_filter;
 use crate::scan::parquet::Metadata;
 use crate::stores::JobIo;
@@ -66,6 +68,7 @@ pub(crate) struct Execution {
     stages: Vec<StageState>,
     /// The operators of each stage, as planned.
     operators: Vec<Arc<Operators>>,
+    partitions: Partitions,
     shares: Shares,
     spill: Option<Arc<Spill>>,
     result: Mutex<Vec<RecordBatch>>,
@@ -126,18 +129,9 @@ impl Execution {
         let ledger = Arc::new(JobLedger::new(job, usage, shares.exchanges, &params.context));
         let operators: Vec<Arc<Operators>> =
             Operators::of_stages(&params.plan).into_iter().map(Arc::new).collect();
-        let mut params = params;
-        let parts = |(stage, operators): (&PlannedStage, &Arc<Operators>)| {
-            let Output::Divide(_) = &stage.output else { return 1 };
-            let bytes = operators.planned_rows().saturating_mul(row_bytes(&stage.root.schema()) as u64);
-            let parts = if bytes > shares.exchanges { finer::parts(bytes, shares.partition) } else { 1 };
-            // To divide partitions again, once their sizes are known, costs more than too many of them. But the output of a
-            // join is often planned for much too large.
-            if stage.after.is_empty() { parts } else { parts.min(MAX_PLANNED_PARTS) }
-        };
-        let parts = params.plan.stages.iter().zip(&operators).map(parts).max().unwrap_or(1);
-        params.plan.divide_into(parts as usize);
-        Arc::new(Self { params, ledger, stages, operators, shares, spill, result: Mutex::default() })
+        let partitions = Partitions::of(&params.plan);
+        let result = Mutex::default();
+        Arc::new(Self { params, ledger, stages, operators, partitions, shares, spill, result })
     }
 
     /// Starts the stages that do not wait for others.
@@ -179,7 +173,8 @@ impl Execution {
             self.stages.iter().map(|_| Mutex::default()).collect();
         let exchanges = |stage: usize| lock(&planned[stage]).clone();
         let describe = |index: usize| {
-            let ready = self.ready(index, &self.operators[index], &exchanges)?;
+            let partitions = self.partitions.count(index, |same| self.partitions_for(same, None));
+            let ready = self.ready(index, &self.operators[index], partitions, &exchanges)?;
             *lock(&planned[index]) = Some(Arc::clone(&ready.exchange));
             Ok(explain::stage(plan, index, &ready))
         };
@@ -191,6 +186,7 @@ impl Execution {
         &self,
         index: usize,
         operators: &Arc<Operators>,
+        partitions: usize,
         exchanges: &dyn Fn(usize) -> Option<Arc<Exchange>>,
     ) -> Result<ReadyStage> {
         let ledger: Arc<dyn Ledger> = Arc::clone(&self.ledger) as _;
@@ -205,10 +201,54 @@ impl Execution {
             exchanges,
             open: &self.params.open,
             min_partitions: self.params.min_partitions,
+            partitions,
             spill: self.spill.as_ref(),
             shares: self.shares,
         };
         builder.ready(index)
+    }
+
+    /// Returns the number of partitions for the outputs of `stages`, of which one `starts`.
+    fn partitions_for(&self, stages: &[usize], starts: Option<usize>) -> usize {
+        let plan = &self.params.plan;
+        let count = |&index: &usize| {
+            let Output::Divide(planned) = &plan.stage(index).output else { return 1 };
+            let read = starts.filter(|starts| *starts == index).and_then(|_| self.read_share(index));
+            let (part, whole) = read.unwrap_or((1, 1));
+            // A probe side is divided only if the tables do not fit, and then as the build side was.
+            let is_probe = index >= plan.stages.len();
+            let bytes = if is_probe { 0 } else { share(self.planned_bytes(index), part, whole) };
+            let parts =
+                if bytes > self.shares.exchanges { finer::parts(bytes, self.shares.partition) } else { 1 };
+            // To divide partitions again, once their sizes are known, costs more than too many of them. But the output of a
+            // join is often planned for much too large.
+            let parts = if plan.stage(index).after.is_empty() { parts } else { parts.min(MAX_PLANNED_PARTS) };
+            planned.partition_count().max(parts as usize)
+        };
+        stages.iter().map(count).max().unwrap_or(1)
+    }
+
+    fn planned_bytes(&self, stage: usize) -> u64 {
+        let bytes = row_bytes(&self.params.plan.stage(stage).root.schema()) as u64;
+        self.operators[stage].planned_rows().saturating_mul(bytes)
+    }
+
+    /// Returns the bytes that a stage reads of exchanges, which are complete, and those that were planned; `None` if it
+    /// reads files as well.
+    fn read_share(&self, index: usize) -> Option<(u64, u64)> {
+        let plan = &self.params.plan;
+        let (mut bytes, mut planned, mut reads_files) = (0, 0_u64, false);
+        plan.visit(index, &mut |node| {
+            match plan.cut(node, index) {
+                Some(stage) => {
+                    bytes += self.exchange(stage).map_or(0, |exchange| exchange.all_bytes());
+                    planned = planned.saturating_add(self.planned_bytes(stage));
+                }
+                None => reads_files |= node.children().is_empty(),
+            }
+            true
+        });
+        (!reads_files && planned > 0).then_some((bytes, planned))
     }
 
     /// Returns the stage that must divide the probe side of a join of stage `index` first, if the tables of its joins do
@@ -256,7 +296,8 @@ impl Execution {
             planned if reads_probe => &Arc::new(planned.again(&self.params.plan, index)),
             planned => planned,
         };
-        let ready = Arc::new(self.ready(index, operators, &|stage| self.exchange(stage))?);
+        let partitions = self.partitions.count(index, |same| self.partitions_for(same, Some(index)));
+        let ready = Arc::new(self.ready(index, operators, partitions, &|stage| self.exchange(stage))?);
         // The ready plan holds its input exchanges. Batches are freed as they are taken, and an
         // exchange with its last reader.
         for before in before {

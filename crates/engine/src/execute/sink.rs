@@ -143,15 +143,15 @@ impl<'a> Sink<'a> {
         step: u64,
         schema: &SchemaRef,
     ) -> Result<Self> {
+        let partitions = exchange.partitions();
+        if let Some(division) = output.division(partitions) {
+            let partitioner = BatchPartitioner::try_new(division, Time::new(), multitask, 1)?;
+            let division = Division::Planned(Box::new(partitioner));
+            return Ok(Self::divide(exchange, multitask, division, 0..partitions, schema, step));
+        }
         let (to, fetch) = match output {
-            Output::Divide(to) => {
-                let partitioner = BatchPartitioner::try_new(to.clone(), Time::new(), multitask, 1)?;
-                let division = Division::Planned(Box::new(partitioner));
-                let partitions = 0..to.partition_count();
-                return Ok(Self::divide(exchange, multitask, division, partitions, schema, step));
-            }
-            Output::Keep => (multitask, None),
             Output::Gather { fetch } => (0, *fetch),
+            Output::Keep | Output::Divide(_) => (multitask, None),
             Output::Scalar(..) => (0, None),
         };
         let to = To::Collect { to, fetch, batches: Vec::new(), limit };

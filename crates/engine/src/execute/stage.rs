@@ -13,7 +13,7 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileSource;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::utils::reassign_expr_columns;
-use datafusion::physical_expr::{Distribution, PhysicalExpr, split_conjunction};
+use datafusion::physical_expr::{Distribution, Partitioning, PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -160,6 +160,8 @@ pub(crate) struct Builder<'a> {
     ) -> Result<Source>,
     /// Minimum number of multitasks of a divided scan.
     pub min_partitions: usize,
+    /// Number of partitions of the output, if it is divided by hash.
+    pub partitions: usize,
     /// `None` if exchanges must stay in memory.
     pub spill: Option<&'a Arc<Spill>>,
     pub shares: Shares,
@@ -212,7 +214,8 @@ impl Builder<'_> {
         reads.resize_with(reads.len() + builds.len(), Vec::new);
         let last = if stage.whole { Vec::new() } else { last_of(&plan) };
         let out = match &stage.output {
-            Output::Divide(p) => p.partition_count(),
+            Output::Divide(Partitioning::Hash(..)) => self.partitions,
+            Output::Divide(planned) => planned.partition_count(),
             Output::Keep => partitions,
             Output::Gather { .. } | Output::Scalar(..) => 1,
         };

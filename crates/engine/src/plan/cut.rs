@@ -62,6 +62,17 @@ pub(crate) enum Output {
     Scalar(ScalarSubqueryResults, SubqueryIndex),
 }
 
+impl Output {
+    /// Returns how rows are divided into `partitions`, which may be others than planned; `None` if they are not divided.
+    pub(crate) fn division(&self, partitions: usize) -> Option<Partitioning> {
+        match self {
+            Self::Divide(Partitioning::Hash(keys, _)) => Some(Partitioning::Hash(keys.clone(), partitions)),
+            Self::Divide(planned) => Some(planned.clone()),
+            Self::Gather { .. } | Self::Keep | Self::Scalar(..) => None,
+        }
+    }
+}
+
 /// A filter on a join's probe side, filled when its build side is complete.
 pub(crate) struct JoinFilter {
     /// A `DynamicFilterPhysicalExpr`.
@@ -129,14 +140,9 @@ impl StagePlan {
         self.stages.get(index).unwrap_or_else(|| &self.probes[index - self.stages.len()].stage)
     }
 
-    /// Divides the outputs of stages by the hashes of their keys into at least `partitions`.
-    pub(crate) fn divide_into(&mut self, partitions: usize) {
-        let probes = self.probes.iter_mut().map(|probe| &mut probe.stage);
-        for stage in self.stages.iter_mut().chain(probes) {
-            if let Output::Divide(Partitioning::Hash(_, count)) = &mut stage.output {
-                *count = partitions.max(*count);
-            }
-        }
+    /// Returns the stages of the build side and of the divided probe side of joins whose probe side need not be divided.
+    pub(crate) fn divided_probes(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.divided.values().map(|join| (join.build, self.stages.len() + join.probe))
     }
 
     /// Lets a stage run that divides the probe side of a join, which then reads its output.

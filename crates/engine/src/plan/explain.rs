@@ -76,7 +76,10 @@ pub(crate) fn stage(plan: &StagePlan, index: usize, ready: &ReadyStage) -> Descr
     }
     let _ = write!(out, "{} → ", counted(ready.reads.len(), "compute"));
     let _ = match &stage.output {
-        Output::Divide(p) => write!(out, "exchange, {p}"),
+        Output::Divide(planned) => {
+            let division = stage.output.division(ready.exchange.partitions());
+            write!(out, "exchange, {}", division.as_ref().unwrap_or(planned))
+        }
         Output::Keep if index + 1 == plan.stages.len() => {
             write!(out, "result")
         }

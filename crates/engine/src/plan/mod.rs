@@ -8,6 +8,7 @@ pub(crate) mod join_order;
 pub(crate) mod keys;
 pub(crate) mod operators;
 pub(crate) mod outer_joins;
+pub(crate) mod partitions;
 pub(crate) mod pushdown;
 pub(crate) mod scans;
 pub(crate) mod semi_joins;
