@@ -14,13 +14,14 @@ use datafusion::datasource::physical_plan::FileSource;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::utils::reassign_expr_columns;
 use datafusion::physical_expr::{Distribution, Partitioning, PhysicalExpr, split_conjunction};
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::ExecutionPlanProperties;
+use datafusion::physical_plan::{ExecutionPlanProperties, InputOrderMode};
 use pellucid_trace::StageIx;
 
 use crate::execute::divided_join::DividedJoinExec;
@@ -31,7 +32,7 @@ use crate::execute::memory::ledger::Ledger;
 use crate::execute::memory::shares::Shares;
 use crate::execute::sink::Limit;
 use crate::execute::spill::Spill;
-use crate::execute::timing::{Measure, TimedExec};
+use crate::execute::timing::{Measure, TimedExec, unordered};
 use crate::execute::work::StageWork;
 use crate::plan::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};
 use crate::plan::estimates::row_bytes;
@@ -279,6 +280,7 @@ impl Builder<'_> {
                 let divisible =
                     divisible && matches!(wanted.get(i), None | Some(Distribution::UnspecifiedDistribution));
                 let child = self.node(child, stage, index, Constraints { pinned, divisible }, found)?;
+                let child = if groups_by_constants(node) { unordered(child) } else { child };
                 // A join with a build side has built it when it first asks for a row of its other side.
                 let probes = place.filter(|place| i > 0 && place.build.is_some() && !divided);
                 let probes = probes.map(|place| place.own);
@@ -468,6 +470,19 @@ fn sorts_all(node: &Node) -> bool {
     node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none())
 }
 
+/// Returns true for an aggregate whose input counts as sorted only because it has the same value of some keys in all rows,
+/// which a filter has chosen. DataFusion would compare each row with the one before, to find the end of a group. That takes
+/// ten times as long as to group by all keys.
+fn groups_by_constants(node: &Node) -> bool {
+    let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return false };
+    let InputOrderMode::PartiallySorted(sorted) = aggregate.input_order_mode() else { return false };
+    let known = aggregate.input().equivalence_properties();
+    let keys = aggregate.group_expr().input_exprs();
+    let is_constant = |at: &usize| keys.get(*at).is_some_and(|key| known.is_expr_constant(key).is_some());
+    let in_any_order = aggregate.aggr_expr().iter().all(|function| function.order_bys().is_empty());
+    in_any_order && sorted.iter().all(is_constant)
+}
+
 /// Returns the partitions of a node without rows, with the memory of each.
 fn builds(node: &Node, memory: impl Fn(usize) -> u64) -> Vec<Build> {
     let partitions = 0..node.output_partitioning().partition_count();
@@ -484,4 +499,64 @@ fn exchange_bytes(node: &Node, partition: usize) -> u64 {
     let paired = node.downcast_ref::<DividedJoinExec>().filter(|join| join.is_paired());
     let children = paired.map_or_else(|| node.children(), |join| vec![join.build()]);
     children.into_iter().map(|c| exchange_bytes(c, partition)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::util::pretty::pretty_format_batches;
+    use datafusion::physical_plan::collect;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+    use crate::execute::memory::ledger::Unlimited;
+
+    /// Returns a plan whose aggregates by constants do not compare rows.
+    fn without_order(node: &Node) -> Node {
+        let ledger: Arc<dyn Ledger> = Arc::new(Unlimited);
+        let children = node.children().into_iter().map(|child| {
+            let child = without_order(child);
+            let child = TimedExec::wrap(Arc::clone(&child), child.properties(), Measure::default(), &ledger);
+            if groups_by_constants(node) { unordered(child) } else { child }
+        });
+        replace_children_if_necessary(Arc::clone(node), children.collect()).unwrap()
+    }
+
+    fn modes(node: &Node, into: &mut Vec<InputOrderMode>) {
+        into.extend(node.downcast_ref::<AggregateExec>().map(|node| node.input_order_mode().clone()));
+        node.children().into_iter().for_each(|child| modes(child, into));
+    }
+
+    #[tokio::test]
+    async fn constant_keys_do_not_order_rows() {
+        use InputOrderMode::{Linear, PartiallySorted};
+        let context = SessionContext::new();
+        let rows = "SELECT value % 3 AS y, value % 50 AS x, value AS v FROM range(5000)";
+        context.sql(&format!("CREATE TABLE t AS {rows}")).await.unwrap().collect().await.unwrap();
+        let sorted = PartiallySorted(vec![0]);
+        for (query, before, after) in [
+            ("SELECT y, x, sum(v) FROM t WHERE y = 1 GROUP BY y, x", &sorted, &Linear),
+            ("SELECT y, x, first_value(v ORDER BY v) FROM t WHERE y = 1 GROUP BY y, x", &sorted, &sorted),
+            (
+                "SELECT y, x, sum(v) FROM (SELECT * FROM t ORDER BY y, v LIMIT 4000) GROUP BY y, x",
+                &sorted,
+                &sorted,
+            ),
+            ("SELECT y, x, sum(v) FROM t GROUP BY y, x", &Linear, &Linear),
+        ] {
+            let plan = context.sql(query).await.unwrap().create_physical_plan().await.unwrap();
+            let changed = without_order(&plan);
+            let mut answers = Vec::new();
+            for (plan, expected) in [(plan, before), (changed, after)] {
+                let mut found = Vec::new();
+                modes(&plan, &mut found);
+                assert!(!found.is_empty() && found.iter().all(|mode| mode == expected), "{query}: {found:?}");
+                let rows = pretty_format_batches(&collect(plan, context.task_ctx()).await.unwrap());
+                let rows = rows.unwrap().to_string();
+                let mut rows: Vec<String> = rows.lines().map(str::to_string).collect();
+                rows.sort_unstable();
+                answers.push(rows);
+            }
+            assert_eq!(answers[0], answers[1], "{query}");
+        }
+    }
 }

@@ -20,7 +20,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{Stream, StreamExt};
 use pellucid_runtime::mark_operator;
@@ -246,6 +246,14 @@ impl TimedExec {
         change(&mut measure);
         Self::wrap(Arc::clone(&timed.input), &timed.properties, measure, &timed.ledger)
     }
+}
+
+/// Returns `node` without what is known of the values and the order of its rows, if it has a measure.
+pub(crate) fn unordered(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let Some(timed) = node.downcast_ref::<TimedExec>() else { return node };
+    let unknown = EquivalenceProperties::new(node.schema());
+    let properties = Arc::new(timed.properties.as_ref().clone().with_eq_properties(unknown));
+    TimedExec::wrap(Arc::clone(&timed.input), &properties, timed.measure, &timed.ledger)
 }
 
 impl DisplayAs for TimedExec {
