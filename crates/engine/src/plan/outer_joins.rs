@@ -183,7 +183,7 @@ mod tests {
                 "Left Join",
             ),
             (
-                format!("SELECT * FROM c WHERE c.x IN (SELECT b.y FROM a LEFT JOIN b ON a.x = b.x)"),
+                "SELECT * FROM c WHERE c.x IN (SELECT b.y FROM a LEFT JOIN b ON a.x = b.x)".to_string(),
                 "LeftSemi Join",
             ),
             (

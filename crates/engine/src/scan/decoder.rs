@@ -146,15 +146,21 @@ impl Decoder {
                 Some(factory.create(Arc::clone(table), Arc::clone(&schema))?)
             }
         };
+        let rewritten = |mut expr: Arc<dyn PhysicalExpr>| {
+            if !of_path.is_empty() {
+                expr = replace_columns_with_literals(expr, &of_path)?;
+            }
+            match &adapter {
+                Some(adapter) => adapter.rewrite(expr),
+                None => Ok(expr),
+            }
+        };
         let simplifier = PhysicalExprSimplifier::new(&schema);
-        let adapted = |expr: Arc<dyn PhysicalExpr>| match &adapter {
-            Some(adapter) => simplifier.simplify(adapter.rewrite(expr)?),
-            None => Ok(expr),
+        let adapted = |expr: Arc<dyn PhysicalExpr>| {
+            let expr = rewritten(expr)?;
+            if adapter.is_some() { simplifier.simplify(expr) } else { Ok(expr) }
         };
-        let in_this_file = |expr: Arc<dyn PhysicalExpr>| {
-            adapted(if of_path.is_empty() { expr } else { replace_columns_with_literals(expr, &of_path)? })
-        };
-        let projection = scan.projection.clone().try_map_exprs(in_this_file)?;
+        let projection = scan.projection.clone().try_map_exprs(adapted)?;
         let roots = projection.column_indices();
         let places = scan.columns().into_iter().map(|column| -> Result<Vec<usize>> {
             let expr = adapted(Arc::new(ColumnExpr::new(table.field(column).name(), column)))?;
@@ -171,7 +177,8 @@ impl Decoder {
         };
         let columns = roots.iter().map(column).collect();
         let key = |key: &Arc<dyn PhysicalExpr>| -> Result<Option<DecodedKey>> {
-            let key = in_this_file(Arc::clone(key))?;
+            // Not simplified, since the key of a directory would be evaluated.
+            let key = rewritten(Arc::clone(key))?;
             let mut of_key: Vec<usize> = collect_columns(&key).iter().map(ColumnExpr::index).collect();
             of_key.sort_unstable();
             let places = of_key.iter().map(|root| roots.binary_search(root).ok()).collect::<Option<_>>();

@@ -105,8 +105,11 @@ impl Rows<'_> {
     fn should_skip(&self, mask: &BooleanBuffer) -> bool {
         let selected = |selection: &RowSelection| selection.iter().filter(|run| !run.skip).count();
         let before = self.selection.as_ref().map_or(1, selected);
-        let after = mask.count_set_bits().min(before + runs(mask));
-        after.saturating_sub(before) * RUN_ROWS <= self.count
+        let left = mask.count_set_bits();
+        let after = left.min(before + runs(mask));
+        // Runs that are skipped anyway.
+        let skipped = if self.policy == RowSelectionPolicy::Selectors { before } else { 0 };
+        left < self.count && after.saturating_sub(skipped) * RUN_ROWS <= self.count
     }
 
     /// Leaves out all rows but those of `mask`.
@@ -226,7 +229,7 @@ impl RowGroup {
     /// Returns an error if the file is damaged.
     pub(crate) fn start(mut rows: Rows<'_>, keys: Option<usize>) -> Result<Self> {
         let all = rows.count;
-        let (decoded, kept) = match keys {
+        let (decoded, kept) = match keys.filter(|_| all > 0) {
             Some(keys) => rows.filter(keys)?,
             None => (Vec::new(), None),
         };
