@@ -28,7 +28,8 @@ impl OptimizerRule for InnerOuterJoins {
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let LogicalPlan::Join(mut join) = plan else { return Ok(Transformed::no(plan)) };
         let (mut of_left, mut of_right) = drops_unmatched(join.join_type);
-        if join.null_equality == NullEquality::NullEqualsNull {
+        // NOT IN needs the nulls.
+        if join.null_equality == NullEquality::NullEqualsNull || join.null_aware {
             (of_left, of_right) = (false, false);
         }
         let mut changed = false;
@@ -185,6 +186,10 @@ mod tests {
             (
                 "SELECT * FROM c WHERE c.x IN (SELECT b.y FROM a LEFT JOIN b ON a.x = b.x)".to_string(),
                 "LeftSemi Join",
+            ),
+            (
+                "SELECT * FROM c WHERE c.x NOT IN (SELECT b.y FROM a LEFT JOIN b ON a.x = b.x)".to_string(),
+                "LeftAnti Join: Left Join",
             ),
             (
                 format!(
