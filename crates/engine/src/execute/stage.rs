@@ -543,10 +543,11 @@ mod tests {
             ),
             ("SELECT y, x, sum(v) FROM t GROUP BY y, x", &Linear, &Linear),
         ] {
-            let plan = context.sql(query).await.unwrap().create_physical_plan().await.unwrap();
-            let changed = without_order(&plan);
             let mut answers = Vec::new();
-            for (plan, expected) in [(plan, before), (changed, after)] {
+            for (changed, expected) in [(false, before), (true, after)] {
+                // Planned anew, since a limited sort that ran keeps the bound that it found.
+                let plan = context.sql(query).await.unwrap().create_physical_plan().await.unwrap();
+                let plan = if changed { without_order(&plan) } else { plan };
                 let mut found = Vec::new();
                 modes(&plan, &mut found);
                 assert!(!found.is_empty() && found.iter().all(|mode| mode == expected), "{query}: {found:?}");
