@@ -85,22 +85,32 @@ class Maker:
         """Returns a condition, sometimes with a subquery."""
         if self.chance(0.8):
             return self.value("bool", scope)
-        table, inner = self.pick(*self.tables), self.name()
+        source, names = self.subquery_source()
         kind = self.pick("int", "text", "date")
-        column = self.pick(*[c for c, t in self.columns.items() if t == kind])
+        column = self.pick(*[f"{name}.{c}" for name in names for c, t in self.columns.items() if t == kind])
         outer = self.value(kind, scope, 1)
         # DataFusion 55 treats a constant NOT IN (…) as certain even if the list has a NULL.
         plain = f"{self.pick(*scope)}.{self.pick(*[c for c, t in self.columns.items() if t == kind])}"
-        where = self.value("bool", [inner], 1)
+        where = self.value("bool", names, 1)
         return self.pick(
-            f"{plain} NOT IN (SELECT {inner}.{column} FROM {table} {inner} WHERE {where})",
-            f"{outer} IN (SELECT {inner}.{column} FROM {table} {inner} WHERE {where})",
-            f"{self.pick('', 'NOT ')}EXISTS (SELECT 1 FROM {table} {inner} WHERE {inner}.{column} = {outer} AND {where})",
-            f"{self.value('int', scope, 1)} > (SELECT {self.pick('max', 'min', 'count')}({inner}.{column}) "
-            f"{'' if kind == 'int' else '+ 0'} FROM {table} {inner} WHERE {where})"
+            f"{plain} NOT IN (SELECT {column} FROM {source} WHERE {where})",
+            f"{outer} IN (SELECT {column} FROM {source} WHERE {where})",
+            f"{self.pick('', 'NOT ')}EXISTS (SELECT 1 FROM {source} WHERE {column} = {outer} AND {where})",
+            f"{self.value('int', scope, 1)} > (SELECT {self.pick('max', 'min', 'count')}({column}) "
+            f"{'' if kind == 'int' else '+ 0'} FROM {source} WHERE {where})"
             if kind == "int"
-            else f"{outer} = (SELECT max({inner}.{column}) FROM {table} {inner} WHERE {where})",
+            else f"{outer} = (SELECT max({column}) FROM {source} WHERE {where})",
         )
+
+    def subquery_source(self) -> tuple[str, list[str]]:
+        """Returns the FROM clause of a subquery, of a table or an outer join, and the names that it brings into scope."""
+        first = self.name()
+        text = f"{self.pick(*self.tables)} {first}"
+        if self.chance(0.6):
+            return text, [first]
+        second, key = self.name(), self.pick("i", "j", "s", "d", "m")
+        kind = self.pick("LEFT", "RIGHT", "FULL")
+        return f"{text} {kind} JOIN {self.pick(*self.tables)} {second} ON {first}.{key} = {second}.{key}", [first, second]
 
     def source(self) -> tuple[str, list[str]]:
         """Returns a FROM clause and the names that it brings into scope."""
