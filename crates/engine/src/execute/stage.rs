@@ -32,7 +32,7 @@ use crate::execute::memory::ledger::Ledger;
 use crate::execute::memory::shares::Shares;
 use crate::execute::sink::Limit;
 use crate::execute::spill::Spill;
-use crate::execute::timing::{Measure, TimedExec, unordered};
+use crate::execute::timing::{Measure, TimedExec, known_as, unordered};
 use crate::execute::work::StageWork;
 use crate::plan::cut::{Node, Output, PlannedStage, StagePlan, key, pairs_partitions};
 use crate::plan::estimates::row_bytes;
@@ -273,6 +273,7 @@ impl Builder<'_> {
         // More partitions would break a node that requires a single partition or limits each of them.
         let divisible = constraints.divisible && node.fetch().is_none();
         let wanted = node.input_distribution_requirements().into_per_child();
+        let by_constants = groups_by_constants(node);
         let children = children
             .into_iter()
             .enumerate()
@@ -280,7 +281,7 @@ impl Builder<'_> {
                 let divisible =
                     divisible && matches!(wanted.get(i), None | Some(Distribution::UnspecifiedDistribution));
                 let child = self.node(child, stage, index, Constraints { pinned, divisible }, found)?;
-                let child = if groups_by_constants(node) { unordered(child) } else { child };
+                let child = if by_constants { unordered(child) } else { child };
                 // A join with a build side has built it when it first asks for a row of its other side.
                 let probes = place.filter(|place| i > 0 && place.build.is_some() && !divided);
                 let probes = probes.map(|place| place.own);
@@ -300,7 +301,12 @@ impl Builder<'_> {
         let join = timed.downcast_ref::<HashJoinExec>().zip(join);
         let Some(join) = join.map(|(join, (_, paired))| DividedJoinExec::new(join, paired)) else {
             found.work.nodes.push((measure.operator, Arc::clone(&timed)));
-            return Ok(TimedExec::wrap(timed, rebuilt.properties(), measure, self.ledger));
+            let wrapped = TimedExec::wrap(timed, rebuilt.properties(), measure, self.ledger);
+            return Ok(if by_constants {
+                known_as(node.equivalence_properties().clone(), wrapped)
+            } else {
+                wrapped
+            });
         };
         let mut measure = measure;
         if !join.is_paired() {
@@ -518,7 +524,14 @@ mod tests {
             let child = TimedExec::wrap(Arc::clone(&child), child.properties(), Measure::default(), &ledger);
             if groups_by_constants(node) { unordered(child) } else { child }
         });
-        replace_children_if_necessary(Arc::clone(node), children.collect()).unwrap()
+        let rebuilt = replace_children_if_necessary(Arc::clone(node), children.collect()).unwrap();
+        let wrapped =
+            TimedExec::wrap(Arc::clone(&rebuilt), rebuilt.properties(), Measure::default(), &ledger);
+        if groups_by_constants(node) {
+            known_as(node.equivalence_properties().clone(), wrapped)
+        } else {
+            rebuilt
+        }
     }
 
     fn modes(node: &Node, into: &mut Vec<InputOrderMode>) {
@@ -542,6 +555,12 @@ mod tests {
                 &sorted,
             ),
             ("SELECT y, x, sum(v) FROM t GROUP BY y, x", &Linear, &Linear),
+            // The window relies on the order by constants.
+            (
+                "SELECT *, rank() OVER (PARTITION BY y ORDER BY x) FROM (SELECT DISTINCT 5 AS y, x, v FROM t)",
+                &sorted,
+                &Linear,
+            ),
         ] {
             let mut answers = Vec::new();
             for (changed, expected) in [(false, before), (true, after)] {

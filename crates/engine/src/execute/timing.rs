@@ -248,11 +248,16 @@ impl TimedExec {
     }
 }
 
-/// Returns `node` without what is known of the values and the order of its rows, if it has a measure.
+/// Returns `node` without its known values and order of rows, if it has a measure.
 pub(crate) fn unordered(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    let Some(timed) = node.downcast_ref::<TimedExec>() else { return node };
     let unknown = EquivalenceProperties::new(node.schema());
-    let properties = Arc::new(timed.properties.as_ref().clone().with_eq_properties(unknown));
+    known_as(unknown, node)
+}
+
+/// Returns `node` with other knowledge of the values and the order of its rows, if it has a measure.
+pub(crate) fn known_as(known: EquivalenceProperties, node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let Some(timed) = node.downcast_ref::<TimedExec>() else { return node };
+    let properties = Arc::new(timed.properties.as_ref().clone().with_eq_properties(known));
     TimedExec::wrap(Arc::clone(&timed.input), &properties, timed.measure, &timed.ledger)
 }
 
