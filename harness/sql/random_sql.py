@@ -184,6 +184,17 @@ class Maker:
         """Returns a select list with column names."""
         return ", ".join(f"{output} AS c{i}" for i, output in enumerate(outputs))
 
+    def ordered(self, column: str) -> str:
+        """Returns a key of ORDER BY."""
+        return f"{column} {self.pick('ASC', 'DESC')} NULLS {self.pick('FIRST', 'LAST')}"
+
+    def first_ranks(self, text: str, columns: list[str]) -> str:
+        """Returns the first rows of a query by rank, in all or for each value of a column."""
+        by = self.pick("", f"PARTITION BY {self.pick(*columns)} ")
+        keys = ", ".join(map(self.ordered, self.random.sample(columns, self.pick(1, len(columns)))))
+        ranked = f"SELECT *, {self.pick('rank', 'dense_rank')}() OVER ({by}ORDER BY {keys}) AS r FROM ({text}) p"
+        return f"SELECT * FROM ({ranked}) o WHERE {self.pick('r <= 1', 'r < 4', '10 >= r', 'r = 2', 'r BETWEEN 2 AND 5', 'r > 3')}"
+
     def query(self) -> str:
         """Returns a complete query."""
         if self.chance(0.15):
@@ -194,13 +205,12 @@ class Maker:
             text = self.select()
         if self.chance(0.15):
             text = f"WITH w AS ({text}) SELECT * FROM w"
+        columns = [f"c{i}" for i in range(text.count(" AS c")) if f" AS c{i}" in text]
+        if self.chance(0.12):
+            text = self.first_ranks(text, columns)
         if self.chance(0.3):
-            width = text.count(" AS c")
-            text = f"SELECT * FROM ({text}) q"
             # Ordered by all outputs, so that LIMIT keeps determined rows.
-            first = [i for i in range(width) if f" AS c{i}" in text]
-            order = ", ".join(f"c{i} {self.pick('ASC', 'DESC')} NULLS {self.pick('FIRST', 'LAST')}" for i in first)
-            text += f" ORDER BY {order}"
+            text = f"SELECT * FROM ({text}) q ORDER BY {', '.join(map(self.ordered, columns))}"
             if self.chance(0.6):
                 text += f" LIMIT {self.pick('1', '5', '20')}" + self.pick("", "", " OFFSET 3")
         return text

@@ -50,6 +50,11 @@ pub(crate) fn statistics(node: &dyn ExecutionPlan) -> Result<Arc<Statistics>> {
     StatisticsContext::new().compute(node, &StatisticsArgs::new())
 }
 
+/// Returns the estimated number of rows of a node; `None` if it is unknown.
+pub(crate) fn rows(node: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
+    Ok(statistics(node.as_ref())?.num_rows.get_value().copied())
+}
+
 /// Returns the estimated bytes of a row in a hash table.
 pub(crate) fn row_bytes(schema: &Schema) -> usize {
     let bytes = |data_type: &DataType| data_type.primitive_width().unwrap_or(VARIABLE_BYTES);

@@ -29,7 +29,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, Partit
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
 use crate::plan::cut::Node;
-use crate::plan::estimates::statistics;
+use crate::plan::estimates::{rows, statistics};
 use crate::plan::semi_joins::column;
 
 /// Maximum cost of another order, as a share of that of the query's.
@@ -382,12 +382,12 @@ fn kept_share(filter: &FilterExec) -> Result<f64> {
     let schema = input.schema();
     let parts = split_conjunction(filter.predicate()).into_iter().cloned();
     let (known, unknown): (Vec<_>, Vec<_>) = parts.partition(|part| check_support(part, &schema));
-    let all = statistics(input.as_ref())?.num_rows.get_value().copied().unwrap_or(0);
+    let all = rows(input)?.unwrap_or(0);
     let mut share = f64::from(filter.default_selectivity()) / 100.0;
     share = share.powi(unknown.len() as i32);
     if !known.is_empty() {
         let known: Node = Arc::new(FilterExec::try_new(conjunction(known), Arc::clone(input))?);
-        let rows = statistics(known.as_ref())?.num_rows.get_value().copied().unwrap_or(all);
+        let rows = rows(&known)?.unwrap_or(all);
         share *= rows as f64 / all.max(1) as f64;
     }
     Ok(share)

@@ -13,3 +13,4 @@ pub(crate) mod pushdown;
 pub(crate) mod scans;
 pub(crate) mod semi_joins;
 pub(crate) mod shared;
+pub(crate) mod window_limits;

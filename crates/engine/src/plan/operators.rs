@@ -183,7 +183,7 @@ fn filled_by_joins(node: &Node) -> bool {
 
 /// Returns true for operators whose work is split into single-resource monotasks.
 pub(crate) fn is_split(node: &Node) -> bool {
-    const SPLIT: [&str; 27] = [
+    const SPLIT: [&str; 28] = [
         "AggregateExec",
         "BoundedWindowAggExec",
         "CoalesceBatchesExec",
@@ -211,6 +211,7 @@ pub(crate) fn is_split(node: &Node) -> bool {
         "SortPreservingMergeExec",
         "UnionExec",
         "WindowAggExec",
+        "WindowLimitExec",
     ];
     SPLIT.contains(&node.name()) || node.is::<ScalarSubqueryExec>()
 }

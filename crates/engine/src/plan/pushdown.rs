@@ -30,11 +30,12 @@ use crate::plan::grouping_sets::SetsOfGroups;
 use crate::plan::join_order::JoinOrder;
 use crate::plan::semi_joins::EarlySemiJoins;
 use crate::plan::shared::places::SharedPlaces;
+use crate::plan::window_limits::WindowLimits;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// Returns DataFusion's physical optimizer rules, with barriers around filter pushdown, early semi joins, joins in order,
-/// grouping sets of groups, and shared plans in their places.
+/// grouping sets of groups, limits of ranks below windows, and shared plans in their places.
 pub(crate) fn rules() -> Vec<Rule> {
     let guard = |rule: Rule| -> Rule {
         if rule.name().starts_with("FilterPushdown") { Arc::new(GuardedPushdown(rule)) } else { rule }
@@ -42,7 +43,7 @@ pub(crate) fn rules() -> Vec<Rule> {
     let mut rules: Vec<Rule> = PhysicalOptimizer::new().rules.into_iter().map(guard).collect();
     let sides = rules.iter().position(|rule| rule.name() == "join_selection").unwrap_or(0);
     rules.splice(sides..sides, [Arc::new(EarlySemiJoins) as Rule, Arc::new(JoinOrder)]);
-    rules.extend([Arc::new(SetsOfGroups) as Rule, Arc::new(SharedPlaces)]);
+    rules.extend([Arc::new(SetsOfGroups::default()) as Rule, Arc::new(WindowLimits), Arc::new(SharedPlaces)]);
     rules
 }
 

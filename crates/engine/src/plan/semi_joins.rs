@@ -27,7 +27,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, Partit
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::plan::cut::Node;
-use crate::plan::estimates::statistics;
+use crate::plan::estimates::rows;
 use crate::scan::text;
 
 /// The rule, which runs before DataFusion chooses the sides of joins.
@@ -186,11 +186,6 @@ fn below(node: &Node, keys: &[usize], moving: &Moving<'_>) -> Result<Option<Node
 /// Returns the index of an expression that is a column.
 pub(crate) fn column(expression: &Arc<dyn datafusion::physical_expr::PhysicalExpr>) -> Option<usize> {
     expression.downcast_ref::<Column>().map(Column::index)
-}
-
-/// Returns the estimated number of rows of a node.
-fn rows(node: &Node) -> Result<Option<usize>> {
-    Ok(statistics(node.as_ref())?.num_rows.get_value().copied())
 }
 
 #[cfg(test)]
