@@ -139,6 +139,8 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     o.execution.listing_table_ignore_subdirectory = false;
     o.execution.parquet.pushdown_filters = false;
     o.execution.parquet.bloom_filter_on_read = false;
+    // The two plans of a union with constant branches may differ in whether a column has nulls; that is not an error.
+    o.execution.skip_physical_aggregate_schema_check = true;
     // Adds dynamic filters to joins, which `dynamic_filter` fills.
     o.optimizer.enable_join_dynamic_filter_pushdown = true;
     // For an aggregate over an expression, it loses the minimum and maximum, and so drops rows.
@@ -163,14 +165,18 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
         functions::operators().into_iter().chain(plain.state().expr_planners().iter().cloned()).collect();
     let mut analyzer_rules = crate::types::rules::analyzer_rules();
     analyzer_rules.push(Arc::new(crate::plan::shared::equal::ShareEqual));
+    let mut optimizer_rules = plain.state().optimizer().rules.clone();
+    let moves_filters = optimizer_rules.iter().position(|rule| rule.name() == "push_down_filter");
+    optimizer_rules.insert(moves_filters.unwrap_or(0), Arc::new(crate::plan::join_filters::ColumnsFirst));
+    optimizer_rules.push(Arc::new(crate::plan::outer_joins::InnerOuterJoins));
+    optimizer_rules.push(Arc::new(crate::plan::keys::ComputedKeys));
     let context: SessionContext = plain
         .into_state_builder()
         .with_expr_planners(planners)
         .with_catalog_list(catalogs)
         .with_analyzer_rules(analyzer_rules)
         .with_query_planner(Arc::new(crate::plan::shared::Planner))
-        .with_optimizer_rule(Arc::new(crate::plan::outer_joins::InnerOuterJoins))
-        .with_optimizer_rule(Arc::new(crate::plan::keys::ComputedKeys))
+        .with_optimizer_rules(optimizer_rules)
         .with_physical_optimizer_rules(crate::plan::pushdown::rules())
         .with_statistics_registry(crate::plan::estimates::registry())
         .build()

@@ -4,6 +4,7 @@ pub(crate) mod cut;
 pub(crate) mod estimates;
 pub(crate) mod explain;
 pub(crate) mod grouping_sets;
+pub(crate) mod join_filters;
 pub(crate) mod join_order;
 pub(crate) mod keys;
 pub(crate) mod operators;
