@@ -142,7 +142,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<(), Failure> {
     let stacks = arguments.stacks;
     let engine = Engine::new(EngineOptions { stdin_taken, stacks, ..arguments.engine.options()? })?;
     for (name, path) in &arguments.tables {
-        engine.register_table(name, path)?;
+        engine.declare_table(name, path)?;
     }
     let show = |executed: &Executed, sql: &str| {
         executed.show(sql, arguments.format, console.display_limits(arguments.max_rows), console)

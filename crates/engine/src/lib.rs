@@ -156,6 +156,14 @@ impl Engine {
         self.0.register_table(name, path)
     }
 
+    /// Registers the files at `path` as a table that is opened when a statement first names it; at once if they are not local.
+    ///
+    /// # Errors
+    /// Returns an error if no file matches.
+    pub fn declare_table(&self, name: &str, path: &str) -> Result<(), EngineError> {
+        self.0.declare_table(name, path)
+    }
+
     /// Returns the names of all functions, in alphabetical order.
     pub fn functions(&self) -> Vec<String> {
         logical::candidates::function_names(&self.0.context.state())

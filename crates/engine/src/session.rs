@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
-use datafusion::common::TableReference;
+use datafusion::catalog::{DynamicFileCatalog, SchemaProvider, UrlTableFactory};
+use datafusion::common::{TableReference, internal_datafusion_err};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::object_store::ObjectStoreRegistry;
@@ -18,13 +18,18 @@ use crate::statements::script::memory::Pool;
 use crate::statements::script::state::State;
 use crate::stores::Stores;
 use crate::tables::input::DecodedTables;
+use crate::tables::lazy::LazyTables;
 use crate::tables::options::FileOptions;
-use crate::tables::streams::Streams;
+use crate::tables::streams::{self, Streams};
 use crate::tables::{self, PathTables};
 use crate::{EngineError, EngineOptions, Input, functions};
 
 /// Hash partitions per core. On two cores, both fewer and more partitions were slower.
 const PARTITIONS_PER_CORE: usize = 4;
+
+/// The catalog and the schema of tables without others in their names.
+const CATALOG: &str = "memory";
+const SCHEMA: &str = "main";
 
 /// Estimated size up to which the build side of a join is not divided.
 const COLLECTED_BYTES: usize = 4 << 20;
@@ -34,6 +39,7 @@ pub(crate) struct Session {
     pub options: EngineOptions,
     pub runtime: Runtime,
     pub context: SessionContext,
+    lazy: Arc<LazyTables>,
     pub stores: Arc<Stores>,
     /// Tables in memory for [`Input::MemoryDecoded`].
     pub decoded: DecodedTables,
@@ -83,11 +89,11 @@ impl Session {
             .build()
             .map_err(failed)?;
         let stores = Arc::new(Stores::default());
-        let context = context(&options, &stores).map_err(EngineError::from)?;
+        let (context, lazy) = context(&options, &stores).map_err(EngineError::from)?;
         let statements = State::default();
         statements.register(&context)?;
         let (decoded, folders) = (DecodedTables::default(), Folders::new(spill_dirs));
-        Ok(Self { options, runtime, context, stores, decoded, folders, statements, tokio })
+        Ok(Self { options, runtime, context, lazy, stores, decoded, folders, statements, tokio })
     }
 
     /// Returns labels for the trace: settings that make times differ from those of the bare machine.
@@ -109,17 +115,34 @@ impl Session {
     pub(crate) fn register_table(&self, name: &str, path: &str) -> Result<(), EngineError> {
         let (places, options) = ([path.to_string()], FileOptions::default());
         let table = self.tokio.block_on(tables::listing(&self.context.state(), &places, &options))?;
-        // SQL folds names to lower case unless they are quoted.
-        let name = match name.strip_prefix('"').and_then(|n| n.strip_suffix('"')) {
-            Some(quoted) => quoted.to_string(),
-            None => name.to_lowercase(),
-        };
-        self.context.register_table(TableReference::bare(name), table)?;
+        self.context.register_table(TableReference::bare(table_name(name)), table)?;
+        Ok(())
+    }
+
+    pub(crate) fn declare_table(&self, name: &str, path: &str) -> Result<(), EngineError> {
+        // Remote files would be listed twice, and a pipe can be read once.
+        if path.contains("://") || streams::is_stream(path) {
+            return self.register_table(name, path);
+        }
+        self.tokio.block_on(tables::check(&self.context.state(), path))?;
+        self.lazy.add(table_name(name), path.to_string())?;
         Ok(())
     }
 }
 
-fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common::Result<SessionContext> {
+/// Returns the name of a table as SQL has it, which folds names to lower case unless they are quoted.
+fn table_name(name: &str) -> String {
+    match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+        Some(quoted) => quoted.to_string(),
+        None => name.to_lowercase(),
+    }
+}
+
+/// Returns the context of all statements, and its schema of tables that need not be open.
+fn context(
+    options: &EngineOptions,
+    stores: &Arc<Stores>,
+) -> datafusion::common::Result<(SessionContext, Arc<LazyTables>)> {
     let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(options.memory_bytes));
     let env = RuntimeEnvBuilder::new()
         .with_memory_pool(pool)
@@ -131,7 +154,7 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     let mut config = SessionConfig::new()
         .with_target_partitions(partitions)
         .with_information_schema(true)
-        .with_default_catalog_and_schema("memory", "main")
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_extension(Arc::new(Streams::new(options.stdin_taken)));
     let o = config.options_mut();
     // A multitask may decode only the bytes that were read for it.
@@ -157,6 +180,11 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     o.sql_parser.collect_spans = true;
     let plain = SessionContext::new_with_config_rt(config, env);
     let paths = Arc::new(PathTables::default());
+    let missing = || internal_datafusion_err!("the session has no tables");
+    let catalog = plain.catalog(CATALOG).ok_or_else(missing)?;
+    let opened = catalog.schema(SCHEMA).ok_or_else(missing)?;
+    let lazy = Arc::new(LazyTables::new(opened, Arc::clone(&paths)));
+    catalog.register_schema(SCHEMA, Arc::clone(&lazy) as Arc<dyn SchemaProvider>)?;
     let catalogs = Arc::new(DynamicFileCatalog::new(
         Arc::clone(plain.state().catalog_list()),
         Arc::clone(&paths) as Arc<dyn UrlTableFactory>,
@@ -190,5 +218,5 @@ fn context(options: &EngineOptions, stores: &Arc<Stores>) -> datafusion::common:
     crate::queries::register(&context);
     // Set only here, so this cannot fail.
     let _ = paths.session.set(Box::new(move || state.upgrade().map(|s| s.read().clone())));
-    Ok(context)
+    Ok((context, lazy))
 }

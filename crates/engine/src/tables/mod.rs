@@ -15,6 +15,7 @@ mod hive;
 pub(crate) mod input;
 pub(crate) mod json;
 pub(crate) mod lake;
+pub(crate) mod lazy;
 mod open;
 pub(crate) mod options;
 pub(crate) mod paths;
@@ -47,6 +48,12 @@ pub(crate) struct PathTables {
     pub session: OnceLock<Box<dyn Fn() -> Option<SessionState> + Send + Sync>>,
 }
 
+impl PathTables {
+    pub(crate) fn state(&self) -> Option<SessionState> {
+        self.session.get().and_then(|session| session())
+    }
+}
+
 impl fmt::Debug for PathTables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PathTables")
@@ -60,8 +67,7 @@ impl UrlTableFactory for PathTables {
         if call.is_none() && !looks_like_a_path(url) {
             return Ok(None);
         }
-        let session = self.session.get().and_then(|session| session());
-        match (session, call) {
+        match (self.state(), call) {
             (Some(state), Some(call)) => lake::called(&state, &call).await.map(Some),
             (Some(state), None) => {
                 listing(&state, &[url.to_string()], &FileOptions::default()).await.map(Some)
