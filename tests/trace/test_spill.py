@@ -61,6 +61,18 @@ def test_join_finds_all_rows_of_a_spilled_build_side(pairs, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["job.trace"]
 
 
+def test_keys_of_a_spilled_build_side_drop_rows(pairs, tmp_path):
+    trace = tmp_path / "job.trace"
+    twelfth = "(SELECT k, text FROM 'a.parquet' WHERE v % 12 = 0)"
+    query = f"SELECT count(*) AS n, sum(b.w) AS w, min(a.text || b.text) AS t FROM 'b.parquet' b JOIN {twelfth} a ON a.k = b.k"
+    expected = rows_of(binary.run("sql", query, "--json", cwd=pairs))
+    assert expected[0][:2] == [250_000, 250_000]
+    assert rows_of(spilling(pairs, tmp_path, query, "--trace", trace)) == expected
+    assert spill_of(trace)["write_bytes"] > 1_000_000
+    (kept,) = [operator["rows"] for operator in traces.read(trace).of["operator"] if operator["name"] == "KeyFilter"]
+    assert kept == 250_000
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -118,6 +118,18 @@ impl Compact {
         (0..self.rows).step_by(of_each).map(part).collect()
     }
 
+    /// Returns some of its columns.
+    ///
+    /// # Errors
+    /// Returns an error if it has fewer.
+    pub(crate) fn project(&self, columns: &[usize]) -> Result<Self, ArrowError> {
+        let schema = Arc::new(self.schema.project(columns)?);
+        let columns: Vec<Column> = columns.iter().map(|&at| self.columns[at].clone()).collect();
+        let (bytes, batch_bytes) =
+            columns.iter().map(Column::bytes).fold((0, 0), |all, of| (all.0 + of.0, all.1 + of.1));
+        Ok(Self { schema, rows: self.rows, columns, bytes, batch_bytes })
+    }
+
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
@@ -142,6 +154,14 @@ impl Column {
         }
         let bytes = array_bytes(&array);
         (Column::Array(without_rest(array, bytes)), bytes, bytes)
+    }
+
+    /// Returns its memory, and that of the array.
+    fn bytes(&self) -> (u64, u64) {
+        match self {
+            Column::Array(array) => (array_bytes(array), array_bytes(array)),
+            Column::Differences(narrow) => narrow.bytes(),
+        }
     }
 
     fn nulls(&self) -> Option<&NullBuffer> {

@@ -7,7 +7,8 @@
 //! floating-point numbers.
 //!
 //! Batches beyond the memory budget go to disk ([`crate::execute::spill`]): the newest output, and when operators need more
-//! memory, what is read last. The reading stage's multitasks load it block by block while they compute.
+//! memory, what is read last. The reading stage's multitasks load it block by block while they compute. The keys of a build
+//! side stay in memory until its join's filter is filled, if they take little.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -90,6 +91,30 @@ impl Item {
 /// One partition's batches.
 type Part = VecDeque<Held>;
 
+/// The keys of a build side, by which its join filters the other side.
+pub(crate) struct BuildKeys {
+    columns: Vec<usize>,
+    /// Maximum memory of those on disk.
+    max_bytes: u64,
+    /// The keys of batches on disk; `None` if they take more, or are not needed any more.
+    on_disk: Mutex<Option<Vec<Compact>>>,
+}
+
+impl BuildKeys {
+    pub(crate) fn new(columns: Vec<usize>, max_bytes: u64) -> Self {
+        Self { columns, max_bytes, on_disk: Mutex::new(Some(Vec::new())) }
+    }
+
+    fn of<'a>(&self, batches: impl Iterator<Item = &'a Compact>) -> Result<Vec<Compact>> {
+        Ok(batches.map(|batch| batch.project(&self.columns)).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Returns the memory of batches.
+fn bytes_of(batches: &[Compact]) -> u64 {
+    batches.iter().map(|batch| batch.bytes).sum()
+}
+
 /// The batches of one exchange, by partition.
 pub(crate) struct Exchange {
     parts: Vec<Mutex<Part>>,
@@ -102,6 +127,7 @@ pub(crate) struct Exchange {
     files: Option<Files>,
     /// True if one multitask may read all partitions, such as a merge.
     merged: bool,
+    keys: Option<BuildKeys>,
 }
 
 impl fmt::Debug for Exchange {
@@ -113,12 +139,18 @@ impl fmt::Debug for Exchange {
 impl Exchange {
     pub(crate) fn new(partitions: usize, shared: bool, stage: StageIx, ledger: Arc<dyn Ledger>) -> Self {
         let parts = (0..partitions).map(|_| Mutex::default()).collect();
-        Self { parts, shared, stage, ledger, files: None, merged: false }
+        Self { parts, shared, stage, ledger, files: None, merged: false, keys: None }
     }
 
     /// Lets batches that do not fit into memory go to `files`.
     pub(crate) fn spilling(mut self, files: Option<Files>, merged: bool) -> Self {
         (self.files, self.merged) = (files, merged);
+        self
+    }
+
+    /// Keeps the keys of batches until [`Exchange::keys`].
+    pub(crate) fn keeping(mut self, keys: Option<BuildKeys>) -> Self {
+        self.keys = keys;
         self
     }
 
@@ -147,6 +179,15 @@ impl Exchange {
     /// Adds batches like [`Exchange::put`], on disk.
     pub(crate) fn spill(&self, from: u32, parts: Vec<(usize, Vec<Compact>)>) -> Result<Option<Monotask>> {
         let Some(files) = self.files.as_ref().filter(|_| !parts.is_empty()) else { return Ok(None) };
+        if let Some(keys) = &self.keys {
+            let kept = keys.of(parts.iter().flat_map(|(_, batches)| batches))?;
+            let bytes = bytes_of(&kept);
+            if self.ledger.hold(self.stage, bytes).is_err() {
+                self.forget_keys();
+            } else if !self.keep(kept) {
+                self.release(bytes);
+            }
+        }
         let (blocks, monotask) = files.write(parts)?;
         for (partition, block) in blocks {
             lock(&self.parts[partition]).push_back(Held { from, item: Item::Block(Arc::new(block)) });
@@ -242,11 +283,38 @@ impl Exchange {
         !self.shared
     }
 
-    /// Returns all batches without taking them, partition by partition; `None` if some are on disk.
-    pub(crate) fn peek(&self) -> Option<Vec<Compact>> {
-        let in_memory = |held: &Held| held.item.batch().cloned();
-        let of_part = |part: &Mutex<Part>| lock(part).iter().map(in_memory).collect::<Option<Vec<_>>>();
-        self.parts.iter().map(of_part).collect::<Option<Vec<_>>>().map(|parts| parts.concat())
+    /// Keeps keys of batches that go to disk, whose memory is reserved. Returns false if they take too much.
+    fn keep(&self, keys: Vec<Compact>) -> bool {
+        let Some(BuildKeys { max_bytes, on_disk, .. }) = &self.keys else { return false };
+        let mut on_disk = lock(on_disk);
+        let fits = on_disk.as_ref().is_some_and(|kept| bytes_of(kept) + bytes_of(&keys) <= *max_bytes);
+        match on_disk.as_mut().filter(|_| fits) {
+            Some(kept) => kept.extend(keys),
+            None => self.release(on_disk.take().map_or(0, |kept| bytes_of(&kept))),
+        }
+        fits
+    }
+
+    /// Returns the key columns, and the keys of all batches, which are kept no longer; `None` if those on disk take too much.
+    ///
+    /// # Errors
+    /// Returns an error if the batches have no such columns.
+    pub(crate) fn keys(&self) -> Result<Option<(&[usize], Vec<Compact>)>> {
+        let Some(keys) = &self.keys else { return Ok(None) };
+        let mut all = Vec::new();
+        for part in &self.parts {
+            all.extend(keys.of(lock(part).iter().filter_map(|held| held.item.batch()))?);
+        }
+        // Batches that go to disk meanwhile are there twice.
+        let Some(on_disk) = self.forget_keys() else { return Ok(None) };
+        all.extend(on_disk);
+        Ok(Some((&keys.columns, all)))
+    }
+
+    fn forget_keys(&self) -> Option<Vec<Compact>> {
+        let kept = lock(&self.keys.as_ref()?.on_disk).take()?;
+        self.release(bytes_of(&kept));
+        Some(kept)
     }
 
     /// Takes all batches, partition by partition. The exchange has no files.
@@ -292,6 +360,11 @@ impl Movable for Exchange {
             let tail: Vec<Held> = part.range(at..).cloned().collect();
             let runs: Vec<&[Held]> = tail.chunk_by(Held::goes_with).collect();
             let batches = |run: &[Held]| run.iter().filter_map(|held| held.item.batch().cloned()).collect();
+            let keys =
+                self.keys.as_ref().map(|keys| keys.of(tail.iter().filter_map(|held| held.item.batch())));
+            let keys = keys.transpose()?.unwrap_or_default();
+            let of_keys = bytes_of(&keys);
+            let of_keys = if self.keep(keys) { of_keys } else { 0 };
             let (blocks, monotask) =
                 files.write(runs.iter().enumerate().map(|(run, held)| (run, batches(held))).collect())?;
             let mut blocks = blocks.into_iter().peekable();
@@ -303,8 +376,8 @@ impl Movable for Exchange {
                 }
             }
             drop(part);
-            self.ledger.release(self.stage, of_part);
-            moved += of_part;
+            self.release(of_part - of_keys);
+            moved += of_part - of_keys;
             waiting::ask(vec![monotask], Waker::noop());
         }
         Ok(moved)
@@ -314,6 +387,7 @@ impl Movable for Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         (0..self.parts.len()).for_each(|partition| drop(self.clear(partition)));
+        self.forget_keys();
     }
 }
 
@@ -488,9 +562,11 @@ impl RecordBatchStream for ExchangeStream {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
     use super::*;
 
-    use datafusion::arrow::array::{AsArray, Int64Array};
+    use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array};
     use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
     use futures::TryStreamExt;
     use pellucid_runtime::{Options, Runtime};
@@ -521,13 +597,87 @@ mod tests {
         batches.iter().flat_map(values).collect()
     }
 
-    #[test]
-    fn batches_that_make_room_stay_in_order() {
+    fn spill(usage: &Arc<Usage>) -> Arc<Spill> {
         let runtime = Runtime::new(Options { cores: 1, ..Options::default() }).unwrap();
         let folders = Folders::new(vec![std::env::temp_dir()]);
-        let shares = Shares::of(400_000, 1);
+        Arc::new(Spill { runtime, folders, shares: Shares::of(400_000, 1), usage: Arc::clone(usage) })
+    }
+
+    /// Counts the bytes that are held, and has room for none.
+    #[derive(Default)]
+    struct Full(AtomicI64);
+
+    impl Ledger for Full {
+        fn has_room(&self, _bytes: u64) -> bool {
+            false
+        }
+
+        fn hold(&self, _stage: StageIx, bytes: u64) -> Result<()> {
+            self.0.fetch_add(bytes as i64, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn release(&self, _stage: StageIx, bytes: u64) {
+            self.0.fetch_sub(bytes as i64, Ordering::Relaxed);
+        }
+
+        fn is_stopped(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn keys_of_batches_on_disk_are_kept() {
         let usage = Arc::new(Usage::default());
-        let spill = Arc::new(Spill { runtime, folders, shares, usage: Arc::clone(&usage) });
+        let spill = spill(&usage);
+        // Two bytes for each of 5,000 keys; one batch stays in memory.
+        for (max_bytes, kept) in [(30_000, true), (29_000, false)] {
+            let full = Arc::new(Full::default());
+            let held = || full.0.load(Ordering::Relaxed);
+            let ledger = Arc::clone(&full) as Arc<dyn Ledger>;
+            let exchange = Exchange::new(2, false, 0, ledger).spilling(Some(spill.files()), false);
+            let exchange = exchange.keeping(Some(BuildKeys::new(vec![1], max_bytes))).movable();
+            for from in 0..4 {
+                let keys = batch(from * 5000..(from + 1) * 5000);
+                let wide: Int64Array =
+                    batch(0..5000).column(0).as_primitive::<Int64Type>().unary(|v: i64| v << 40);
+                let columns: [(_, ArrayRef); 2] =
+                    [("wide", Arc::new(wide)), ("key", Arc::clone(keys.column(0)))];
+                let compact = Compact::of(RecordBatch::try_from_iter(columns).unwrap());
+                let (of_batch, part) = (compact.bytes, (from % 2) as usize);
+                if from < 2 {
+                    assert!(exchange.put(from as u32, vec![(part, vec![compact])]).unwrap().is_some());
+                } else {
+                    // It stays in memory, and makes room for others.
+                    full.hold(0, of_batch).unwrap();
+                    lock(&exchange.parts[part])
+                        .push_back(Held { from: from as u32, item: Item::Batch(compact) });
+                    if from == 3 {
+                        assert!(exchange.move_to_disk(1).unwrap() > 30_000);
+                    }
+                }
+            }
+            let found = exchange.keys().unwrap();
+            assert_eq!(found.is_some(), kept, "{max_bytes}");
+            if let Some((columns, keys)) = found {
+                let values = |keys: &Compact| {
+                    keys.batch().unwrap().column(0).as_primitive::<Int64Type>().values().to_vec()
+                };
+                let mut all: Vec<i64> = keys.iter().flat_map(values).collect();
+                all.sort_unstable();
+                assert_eq!((columns, all), ([1].as_slice(), (0..20_000).collect()));
+            }
+            assert!(exchange.keys().unwrap().is_none(), "they are kept no longer");
+            assert!(held() > 40_000, "one batch is in memory: {}", held());
+            drop(exchange);
+            assert_eq!(held(), 0, "{max_bytes}");
+        }
+    }
+
+    #[test]
+    fn batches_that_make_room_stay_in_order() {
+        let usage = Arc::new(Usage::default());
+        let spill = spill(&usage);
         let exchange =
             Exchange::new(3, false, 0, Arc::new(Unlimited)).spilling(Some(spill.files()), false).movable();
         // Two batches for each partition from each of two multitasks, the later one first.
@@ -551,7 +701,6 @@ mod tests {
         // The rest of that one, through what may be moved.
         assert!(computing(&usage, 0, || Holder::current("test")).unwrap().make_room(1).unwrap());
         assert_eq!([0, 1, 2].map(in_memory), [4, 2, 0]);
-        assert!(exchange.peek().is_none(), "some are on disk");
         for part in 0..3 {
             assert_eq!(
                 read(&exchange, part as usize),

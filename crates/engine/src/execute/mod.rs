@@ -353,10 +353,10 @@ impl Execution {
         if stage.fills.is_empty() {
             return Ok(());
         }
-        // A filter of some of the keys would drop rows, and all of them do not fit into memory.
-        let Some(batches) = ready.exchange.peek() else { return Ok(()) };
-        let batches = batches.iter().map(Compact::batch).collect::<Result<Vec<_>, _>>()?;
-        stage.fills.iter().try_for_each(|filter| dynamic_filter::fill(filter, &batches))
+        // A filter of some of the keys would drop rows.
+        let Some((columns, keys)) = ready.exchange.keys()? else { return Ok(()) };
+        let keys = keys.iter().map(Compact::batch).collect::<Result<Vec<_>, _>>()?;
+        stage.fills.iter().try_for_each(|filter| dynamic_filter::fill(filter, columns, &keys))
     }
 
     fn end_stage(self: &Arc<Self>, index: usize, ready: &ReadyStage) -> Result<(), Error> {

@@ -25,7 +25,7 @@ use datafusion::physical_plan::{ExecutionPlanProperties, InputOrderMode};
 use pellucid_trace::StageIx;
 
 use crate::execute::divided_join::DividedJoinExec;
-use crate::execute::exchange::{Exchange, ExchangeExec};
+use crate::execute::exchange::{BuildKeys, Exchange, ExchangeExec};
 use crate::execute::expressions;
 use crate::execute::finer;
 use crate::execute::memory::ledger::Ledger;
@@ -224,6 +224,12 @@ impl Builder<'_> {
         let stays = index + 1 == self.plan.stages.len() || matches!(stage.output, Output::Scalar(..));
         let files = self.spill.filter(|_| !stays).map(Spill::files);
         let shared = self.plan.cuts.values().any(|c| c.stage == index && c.readers > 1);
+        let keys = stage.key_columns().map(|columns| {
+            // Texts would keep the buffers that they share.
+            let schema = stage.root.schema();
+            let fixed = columns.iter().all(|&at| schema.field(at).data_type().primitive_width().is_some());
+            BuildKeys::new(columns, if fixed { self.shares.keys } else { 0 })
+        });
         let n = reads.len();
         Ok(ReadyStage {
             plan,
@@ -232,6 +238,7 @@ impl Builder<'_> {
             last,
             exchange: Exchange::new(out, shared, self.ix, Arc::clone(self.ledger))
                 .spilling(files, matches!(stage.output, Output::Keep))
+                .keeping(keys)
                 .movable(),
             whole: stage.whole,
             computing: AtomicUsize::new(n),

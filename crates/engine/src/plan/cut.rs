@@ -17,7 +17,7 @@
 //!
 //! This module only plans; [`crate::execute`] runs the stages.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,6 +26,7 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::physical_planning_context::{ScalarSubqueryResults, SubqueryIndex};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{Distribution, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -96,6 +97,15 @@ pub(crate) struct PlannedStage {
     /// True if a scan that was planned as one partition may be divided: only row-by-row nodes are above
     /// it, and the output keeps the order of the multitasks.
     pub divisible: bool,
+}
+
+impl PlannedStage {
+    /// Returns the columns of its output that the keys of [`PlannedStage::fills`] need; `None` if it fills no filters.
+    pub(crate) fn key_columns(&self) -> Option<Vec<usize>> {
+        let keys = self.fills.iter().flat_map(|filter| &filter.on).flat_map(|(key, _)| collect_columns(key));
+        let columns: BTreeSet<usize> = keys.map(|key| key.index()).collect();
+        (!self.fills.is_empty()).then(|| columns.into_iter().collect())
+    }
 }
 
 /// A plan cut into stages; the last one returns the result.

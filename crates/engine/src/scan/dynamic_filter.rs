@@ -16,11 +16,12 @@ use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type, Schema};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
-use datafusion::common::{NullEquality, Result, ScalarValue};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{NullEquality, Result, ScalarValue, internal_datafusion_err};
 use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::{Accumulator, ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr, lit};
 
 use crate::plan::cut::JoinFilter;
 
@@ -36,16 +37,16 @@ const TRIAL_ROWS: usize = 65_536;
 /// A fixed seed, so that build and probe side hash alike, in every run.
 const HASHES: RandomState = RandomState::with_seed(0x5045_4c4c);
 
-/// Fills `filter` from `batches`, the complete build side.
+/// Fills `filter` from `batches`, some columns of the complete build side.
 ///
 /// # Errors
 /// Returns an error if a key expression cannot be evaluated.
-pub(crate) fn fill(filter: &JoinFilter, batches: &[RecordBatch]) -> Result<()> {
+pub(crate) fn fill(filter: &JoinFilter, columns: &[usize], batches: &[RecordBatch]) -> Result<()> {
     let Some(dynamic) = filter.filter.downcast_ref::<DynamicFilterPhysicalExpr>() else { return Ok(()) };
     let mut all: Option<Arc<dyn PhysicalExpr>> = None;
     if filter.null_equality == NullEquality::NullEqualsNothing {
         for (build, probe) in &filter.on {
-            if let Some(known) = column(build, probe, batches)? {
+            if let Some(known) = column(&of_columns(build, columns)?, probe, batches)? {
                 all = Some(match all {
                     Some(before) => and(before, known),
                     None => known,
@@ -58,6 +59,17 @@ pub(crate) fn fill(filter: &JoinFilter, batches: &[RecordBatch]) -> Result<()> {
     }
     dynamic.mark_complete();
     Ok(())
+}
+
+/// Returns an expression for batches that have only some columns.
+fn of_columns(expr: &Arc<dyn PhysicalExpr>, columns: &[usize]) -> Result<Arc<dyn PhysicalExpr>> {
+    let moved = |expr: Arc<dyn PhysicalExpr>| {
+        let Some(column) = expr.downcast_ref::<Column>() else { return Ok(Transformed::no(expr)) };
+        let at = columns.iter().position(|&at| at == column.index());
+        let at = at.ok_or_else(|| internal_datafusion_err!("{column} is not a key"))?;
+        Ok(Transformed::yes(Arc::new(Column::new(column.name(), at)) as _))
+    };
+    Arc::clone(expr).transform(moved).data()
 }
 
 fn and(a: Arc<dyn PhysicalExpr>, b: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {

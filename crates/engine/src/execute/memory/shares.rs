@@ -19,6 +19,8 @@ pub(crate) struct Shares {
     pub exchanges: u64,
     /// Maximum bytes of the build sides whose tables a stage keeps.
     pub tables: u64,
+    /// Maximum bytes of a build side's keys that stay in memory while its rows are on disk.
+    pub keys: u64,
     /// Maximum bytes of an exchange's partition that a multitask works on.
     pub partition: u64,
     /// Output of a multitask that may grow before it is reserved.
@@ -39,6 +41,7 @@ impl Shares {
             multitasks,
             exchanges: budget / 5 * HeldMemory::EXCHANGE_FIFTHS,
             tables: budget / 5,
+            keys: budget / 20,
             partition: budget / 8 / multitasks,
             step: (budget / 64).min(STEP_BYTES),
             block: (budget / 2048).clamp(16 << 10, BLOCK_BYTES),
