@@ -184,7 +184,7 @@ impl Exchange {
             let bytes = bytes_of(&kept);
             if self.ledger.hold(self.stage, bytes).is_err() {
                 self.forget_keys();
-            } else if !self.keep(kept) {
+            } else if !self.keep(kept, bytes) {
                 self.release(bytes);
             }
         }
@@ -283,11 +283,13 @@ impl Exchange {
         !self.shared
     }
 
-    /// Keeps keys of batches that go to disk, whose memory is reserved. Returns false if they take too much.
-    fn keep(&self, keys: Vec<Compact>) -> bool {
+    /// Keeps keys of batches that go to disk, of which `reserved` bytes are reserved. Returns false, and forgets all keys, if
+    /// they take more, or too much.
+    fn keep(&self, keys: Vec<Compact>, reserved: u64) -> bool {
         let Some(BuildKeys { max_bytes, on_disk, .. }) = &self.keys else { return false };
-        let mut on_disk = lock(on_disk);
-        let fits = on_disk.as_ref().is_some_and(|kept| bytes_of(kept) + bytes_of(&keys) <= *max_bytes);
+        let (mut on_disk, bytes) = (lock(on_disk), bytes_of(&keys));
+        let fits =
+            bytes <= reserved && on_disk.as_ref().is_some_and(|kept| bytes_of(kept) + bytes <= *max_bytes);
         match on_disk.as_mut().filter(|_| fits) {
             Some(kept) => kept.extend(keys),
             None => self.release(on_disk.take().map_or(0, |kept| bytes_of(&kept))),
@@ -363,10 +365,11 @@ impl Movable for Exchange {
             let keys =
                 self.keys.as_ref().map(|keys| keys.of(tail.iter().filter_map(|held| held.item.batch())));
             let keys = keys.transpose()?.unwrap_or_default();
-            let of_keys = bytes_of(&keys);
-            let of_keys = if self.keep(keys) { of_keys } else { 0 };
             let (blocks, monotask) =
                 files.write(runs.iter().enumerate().map(|(run, held)| (run, batches(held))).collect())?;
+            // Their memory is a part of what these batches have reserved, most of which is needed.
+            let of_keys = bytes_of(&keys);
+            let of_keys = if self.keep(keys, of_part / 2) { of_keys } else { 0 };
             let mut blocks = blocks.into_iter().peekable();
             part.truncate(at);
             for (at, run) in runs.iter().enumerate() {
